@@ -1,0 +1,3 @@
+//! everycore: one pinned executor, one listener and one io_uring per core.
+
+pub mod limits;
