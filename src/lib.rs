@@ -1,3 +1,6 @@
 //! everycore: one pinned executor, one listener and one io_uring per core.
 
 pub mod limits;
+#[allow(unsafe_code)]
+pub mod ring;
+pub mod transport;

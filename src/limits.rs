@@ -45,3 +45,55 @@ const _: () = {
 
 /// From the first byte of a request head to its last.
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+// ---- the ring ------------------------------------------------------------------------------------
+
+/// Submission queue entries of a shard's ring; more operations in one turn are submitted in between.
+pub const RING_SQ_ENTRIES: u32 = 1024;
+/// Completion queue entries; what does not fit is kept by the kernel and counted as an overflow.
+pub const RING_CQ_ENTRIES: u32 = 8192;
+/// Buffers the kernel may pick from when bytes arrive (a power of two).
+pub const RECV_BUFFERS: usize = 256;
+/// Bytes of each of them: one receive completion carries at most so many.
+pub const RECV_BUFFER_BYTES: usize = 8 * 1024;
+/// Received bytes nobody has read yet at which a socket stops receiving.
+pub const INBOX_HIGH_BYTES: usize = 64 * 1024;
+/// Completions handled in one turn before tasks run again.
+pub const TURN_COMPLETIONS_MAX: usize = 1024;
+/// Task runs in one turn before the ring is looked at again.
+pub const TURN_TASK_RUNS_MAX: usize = 1024;
+/// How often a busy shard looks after glommio, and a wheel turns.
+pub const TICK: Duration = Duration::from_millis(1);
+/// Events between two ticks up to which a shard is quiet: it then sleeps where a handler waits.
+pub const QUIET_EVENTS_A_TICK: u64 = 20;
+/// Vectors of one send (the kernel's own bound, UIO_MAXIOV, is 1,024).
+pub const SEND_VECTORS_MAX: usize = 64;
+/// Ring enters a shard's end may take to reap what it cancelled; then memory is leaked rather than freed.
+pub const CLOSE_ENTERS_MAX: usize = 10_000;
+/// Spare buffers a shard keeps for reuse.
+pub const BUFFERS_KEPT_MAX: usize = 1024;
+/// Capacity above which a spare buffer is freed, not kept.
+pub const BUFFER_BYTES_KEPT_MAX: usize = 64 * 1024;
+/// Connections waiting to be accepted; the kernel caps it at net.core.somaxconn.
+pub const BACKLOG: i32 = 4096;
+
+const _: () = {
+    assert!(RECV_BUFFERS.is_power_of_two() && RECV_BUFFERS <= 1 << 15);
+    assert!(RING_SQ_ENTRIES <= RING_CQ_ENTRIES);
+    assert!(INBOX_HIGH_BYTES >= HEAD_BYTES_MAX, "a whole head fits in an inbox");
+};
+
+
+// ---- timer wheel, histogram ----------------------------------------------------------------------
+
+/// Levels of the timer wheel, of 64 slots each, the finest of 1 ms.
+pub const WHEEL_LEVELS: usize = 6;
+/// How far ahead the timer wheel sorts, in ms (783 days); an entry further away is looked at again then.
+/// One slot less than the coarsest level spans, so that a slot never stands for two times.
+pub const WHEEL_HORIZON_MS: u64 = 63 << (6 * (WHEEL_LEVELS - 1));
+/// A histogram tells durations below 2 to this power of ns (137 s) apart; longer ones share its last bucket.
+pub const HISTOGRAM_NS_BITS: u32 = 37;
+/// Bytes the buckets of one histogram may take.
+pub const HISTOGRAM_BYTES_MAX: usize = 16 * 1024;
+
+const _: () = assert!(WHEEL_HORIZON_MS > 2 * 366 * 86_400_000, "the wheel sorts two years");
