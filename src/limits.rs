@@ -45,3 +45,20 @@ const _: () = {
 
 /// From the first byte of a request head to its last.
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+// ---- timer wheel, histogram ----------------------------------------------------------------------
+
+/// Levels of the timer wheel, of 64 slots each, the finest of 1 ms.
+pub const WHEEL_LEVELS: usize = 6;
+/// How far ahead the timer wheel sorts, in ms (783 days); an entry further away is looked at again then.
+/// One slot less than the coarsest level spans, so that a slot never stands for two times.
+pub const WHEEL_HORIZON_MS: u64 = 63 << (6 * (WHEEL_LEVELS - 1));
+/// A histogram tells durations below 2 to this power of ns (137 s) apart; longer ones share its last bucket.
+pub const HISTOGRAM_NS_BITS: u32 = 37;
+/// Bytes the buckets of one histogram may take.
+pub const HISTOGRAM_BYTES_MAX: usize = 16 * 1024;
+
+const _: () = assert!(
+    WHEEL_HORIZON_MS > 2 * 366 * 86_400_000,
+    "the wheel sorts two years"
+);
