@@ -2,3 +2,4 @@
 
 pub mod limits;
 pub mod ring;
+pub mod stats;
