@@ -3,4 +3,5 @@
 pub mod limits;
 #[allow(unsafe_code)]
 pub mod ring;
+pub mod stats;
 pub mod transport;

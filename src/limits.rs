@@ -83,7 +83,6 @@ const _: () = {
     assert!(INBOX_HIGH_BYTES >= HEAD_BYTES_MAX, "a whole head fits in an inbox");
 };
 
-
 // ---- timer wheel, histogram ----------------------------------------------------------------------
 
 /// Levels of the timer wheel, of 64 slots each, the finest of 1 ms.

@@ -48,7 +48,9 @@ impl Buffers {
         }
         // SAFETY: the memory is page-aligned, holds RECV_BUFFERS entries, and outlives the ring: the
         // owner (`Core`) drops the ring first.
-        unsafe { ring.submitter().register_buf_ring_with_flags(memory.as_ptr() as u64, RECV_BUFFERS as u16, GROUP, 0)? };
+        unsafe {
+            ring.submitter().register_buf_ring_with_flags(memory.as_ptr() as u64, RECV_BUFFERS as u16, GROUP, 0)?
+        };
         Ok(buffers)
     }
 

@@ -547,6 +547,8 @@ impl Core {
         self.push_silent(entry.user_data(Token::single(Op::Tick).encode()));
     }
 
+    /// Asks for the tick's end. To be repeated until `is_ticking` is false: a repeating timeout that has
+    /// fired, but whose deferred work has not run yet, is not found by a removal nor a cancellation.
     pub(super) fn stop_tick(&mut self) {
         if self.is_ticking {
             self.push_untracked(opcode::TimeoutRemove::new(Token::single(Op::Tick).encode()).build(), Op::Cancel);
@@ -596,7 +598,6 @@ impl Core {
                 self.close(slot);
             }
         }
-        self.stop_tick(); // by name: a repeating timeout is not found by "any" (6.18, tried)
         let any = types::CancelBuilder::any();
         let cancel_all = opcode::AsyncCancel2::new(any).build().user_data(Token::single(Op::Cancel).encode());
         self.push_silent(cancel_all);
@@ -604,8 +605,9 @@ impl Core {
             if self.outstanding == 0 && self.overflow.is_empty() && self.ring.submission().is_empty() {
                 return true;
             }
-            if let Err(e) = self.enter(u32::from(self.outstanding > 0)) {
-                        return false;
+            self.stop_tick();
+            if self.enter(u32::from(self.outstanding > 0)).is_err() {
+                return false;
             }
             self.reap(usize::MAX);
             self.wakes.clear();

@@ -142,8 +142,8 @@ impl Ring {
     /// Sleeps in glommio until the ring has something, a deadline comes, or somebody queues work here.
     async fn park(&self, glommio: &mut Glommio) -> io::Result<()> {
         // The tick must be out of the ring, its last completion too, or it would end the sleep at once.
-        self.core().stop_tick();
         while self.core().is_ticking {
+            self.core().stop_tick();
             self.look()?;
         }
         let has_timer = self.core().start_park_timer();

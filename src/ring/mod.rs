@@ -21,9 +21,11 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 mod token;
-mod wheel;
+pub mod wheel;
 
-pub use self::{core::RingStats, doorbell::Doorbell, interest::HandlerWait, listener::Listener, sleep::Sleep, socket::Socket};
+pub use self::{
+    core::RingStats, doorbell::Doorbell, interest::HandlerWait, listener::Listener, sleep::Sleep, socket::Socket,
+};
 
 use self::{core::Core, tasks::Tasks};
 use std::{

@@ -134,7 +134,10 @@ impl Sock {
 
     /// Whether a reader that found nothing has to submit a receive.
     pub(super) fn needs_recv(&self) -> bool {
-        self.receiving == Receiving::Idle && self.end.is_none() && self.inbox.len() < INBOX_HIGH_BYTES && !self.is_connecting
+        self.receiving == Receiving::Idle
+            && self.end.is_none()
+            && self.inbox.len() < INBOX_HIGH_BYTES
+            && !self.is_connecting
     }
 
     pub(super) fn inbox_extend(&mut self, bytes: &[u8]) {
