@@ -3,7 +3,7 @@
 //! For: finding the data in a chunked body, strictly and with bounds on all that is not data. Not for:
 //! holding data. The sending side is [`encode_chunk_prefix`](super::encode_chunk_prefix). Floor 1.
 
-use super::{FieldPairs, HeaderName, HeaderValue, Reject};
+use super::{FieldPairs, HeaderName, HeaderValue, Reject, semantics::trim};
 use crate::limits;
 use memchr::memchr;
 
@@ -280,7 +280,7 @@ fn parse_trailer(line: &[u8]) -> Result<(HeaderName, HeaderValue), Reject> {
     // `HeaderName` and `HeaderValue` refuse all that RFC 9110 §5 does: white space in names, control bytes.
     let name = HeaderName::from_bytes(&line[..colon]).map_err(|_| Reject::BadTrailer)?;
     let value =
-        HeaderValue::from_bytes(line[colon + 1..].trim_ascii()).map_err(|_| Reject::BadTrailer)?;
+        HeaderValue::from_bytes(trim(&line[colon + 1..])).map_err(|_| Reject::BadTrailer)?;
     // RFC 9110 §6.5.1: fields that frame or route have no place here.
     match name {
         http::header::CONTENT_LENGTH | http::header::TRANSFER_ENCODING | http::header::HOST => {

@@ -9,10 +9,15 @@
 mod body;
 mod chunked;
 mod date;
+mod diagnose;
 mod head;
+#[cfg(test)]
+mod reference;
 mod reject;
 mod request;
 mod response;
+mod scan;
+mod semantics;
 mod target;
 
 pub use body::{Body, BodyError, Feed, FieldPairs};

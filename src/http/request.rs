@@ -320,6 +320,7 @@ impl Params {
 }
 
 thread_local! {
+    #[expect(clippy::vec_box, reason = "the boxes themselves go in and out")]
     /// Heads to use again. Each shard is one thread, so this is the shard's.
     static POOL: RefCell<Vec<Box<Head>>> = const { RefCell::new(Vec::new()) };
 }

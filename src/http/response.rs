@@ -12,7 +12,7 @@ use http::header;
 /// use everycore::http::{Response, StatusCode};
 /// let response = Response::text("gone").with_status(StatusCode::GONE).with_header("cache-control", "no-store");
 /// assert_eq!(response.status(), 410);
-/// assert_eq!(response.header("cache-control").unwrap(), "no-store");
+/// assert_eq!(response.header("cache-control"), Some(&b"no-store"[..]));
 /// ```
 #[derive(Debug)]
 pub struct Response {
