@@ -12,7 +12,7 @@ use super::{
 };
 use crate::limits;
 use http::Method;
-use std::{mem::MaybeUninit, ops::Range};
+use std::{fmt, mem::MaybeUninit, ops::Range};
 
 /// Bounds of one request head.
 #[derive(Clone, Debug)]
@@ -66,7 +66,6 @@ pub enum Version {
 /// assert_eq!((head.path(), head.query()), ("/yo", Some("name=X")));
 /// assert_eq!(head.header("host"), Some(&b"localhost"[..]));
 /// ```
-#[derive(Debug)]
 pub struct Head {
     method: Method,
     version: Version,
@@ -398,6 +397,9 @@ impl Head {
         if target.len() > limits::URI_BYTES_MAX {
             return Err(Reject::UriTooLong);
         }
+        if !target.bytes().all(|b| b.is_ascii_graphic()) {
+            return Err(Reject::BadTarget);
+        }
         self.method = method;
         self.set_target(target)
     }
@@ -448,6 +450,24 @@ impl Head {
     /// Bytes of heap that the buffers hold, for pools to decide on.
     pub(super) fn heap_bytes(&self) -> usize {
         self.bytes.capacity() + self.target.capacity() + self.fields.capacity() * size_of::<Field>()
+    }
+}
+
+/// Without the fields' values: they hold credentials, and requests end up in logs.
+impl fmt::Debug for Head {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Head")
+            .field("method", &self.method)
+            .field("target", &self.target)
+            .field("version", &self.version)
+            .field(
+                "fields",
+                &self.headers().map(|(name, _)| name).collect::<Vec<_>>(),
+            )
+            .field("framing", &self.framing)
+            .field("keep_alive", &self.keep_alive)
+            .field("expect_continue", &self.expect_continue)
+            .finish_non_exhaustive()
     }
 }
 
@@ -559,6 +579,9 @@ mod tests {
                 );
             }
             assert_eq!(format!("{head:?}"), format!("{whole:?}"), "{input:?}");
+            assert!(head.headers().eq(whole.headers()), "{input:?}");
+            assert_eq!((head.path(), head.query()), (whole.path(), whole.query()));
+            assert_eq!(head.authority(), whole.authority());
         }
     }
 
@@ -1102,6 +1125,16 @@ mod tests {
             &most,
             &[b'A'; limits::METHOD_BYTES_MAX + 1],
             Err(Reject::UnknownMethod),
+        );
+    }
+
+    #[test]
+    fn debug_text_keeps_values_to_itself() {
+        let head = good("GET / HTTP/1.1\r\nHost: x\r\nCookie: secret=42\r\n\r\n");
+        let text = format!("{head:?}");
+        assert!(
+            text.contains("Cookie") && !text.contains("secret"),
+            "{text}"
         );
     }
 

@@ -6,6 +6,8 @@
 //! Strict on framing: a request that two parsers could read differently is refused, so that a front
 //! end and this server never disagree on where a request ends (RFC 9112 §11.2).
 
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
 mod body;
 mod chunked;
 mod date;
