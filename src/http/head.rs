@@ -1129,6 +1129,21 @@ mod tests {
     }
 
     #[test]
+    fn other_version_is_refused_when_it_is_whole() {
+        let line = "GET / HTTP/2.0";
+        for end in 0..line.len() {
+            assert_eq!(parse(&line.as_bytes()[..end]).0, Ok(None), "up to {end}");
+        }
+        assert_eq!(parse(line.as_bytes()).0, Err(Reject::VersionNotSupported));
+        for (wrong, expected) in [
+            ("GET / X", Reject::BadRequestLine),
+            ("GET / HTTP/x", Reject::BadRequestLine),
+        ] {
+            assert_eq!(parse(wrong.as_bytes()).0, Err(expected), "{wrong}");
+        }
+    }
+
+    #[test]
     fn debug_text_keeps_values_to_itself() {
         let head = good("GET / HTTP/1.1\r\nHost: x\r\nCookie: secret=42\r\n\r\n");
         let text = format!("{head:?}");
