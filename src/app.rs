@@ -18,7 +18,7 @@ use crate::http::{Params, Request, Response};
 ///
 /// ```
 /// use everycore::{Request, Router, handler::Reply};
-/// use http::Method;
+/// use everycore::http::Method;
 ///
 /// let app = Router::new().get("/yo", |_| "hello").build().expect("no conflicts");
 /// let request = Request::builder(Method::GET, "/yo").body(()).expect("well-formed");

@@ -25,7 +25,7 @@
 use std::fmt;
 
 use bytes::Bytes;
-use cookie::Cookie;
+pub use cookie::Cookie;
 use http::{StatusCode, header};
 use serde::de::DeserializeOwned;
 
@@ -145,8 +145,8 @@ impl Response {
     /// [`with_header`](Response::with_header).
     ///
     /// ```
-    /// # use everycore::Response;
-    /// let cookie = cookie::Cookie::build(("session", "1234")).http_only(true).secure(true);
+    /// # use everycore::{Response, extract::Cookie};
+    /// let cookie = Cookie::build(("session", "1234")).http_only(true).secure(true);
     /// let response = Response::text("welcome").with_cookie(cookie);
     /// let (name, value) = &response.headers()[0];
     /// assert_eq!((name.as_str(), value.as_bytes()), ("set-cookie", &b"session=1234; HttpOnly; Secure"[..]));

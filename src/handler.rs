@@ -9,7 +9,7 @@
 //!
 //! ```
 //! use everycore::{Request, Response, Router};
-//! use http::StatusCode;
+//! use everycore::http::StatusCode;
 //!
 //! async fn find(req: Request) -> Result<Response, StatusCode> {
 //!     let name = req.query("name").ok_or(StatusCode::BAD_REQUEST)?;
@@ -126,7 +126,7 @@ impl Future for ReplyFuture {
 ///
 /// ```
 /// use everycore::{Response, handler::IntoResponse};
-/// use http::StatusCode;
+/// use everycore::http::StatusCode;
 ///
 /// enum Refusal { NoSuchUser, Busy }
 ///

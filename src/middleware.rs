@@ -9,7 +9,7 @@
 //!
 //! ```
 //! use everycore::{Response, Router, middleware};
-//! use http::StatusCode;
+//! use everycore::http::StatusCode;
 //!
 //! let admin = Router::new()
 //!     .get("/stop", |_| "stopped")

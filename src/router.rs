@@ -34,6 +34,7 @@ pub use problem::{RouteProblem, RouterError};
 ///
 /// ```
 /// use everycore::{Request, Response, Router};
+/// use everycore::http::StatusCode;
 ///
 /// let users = Router::new()
 ///     .get("/{id}", |req: Request| Response::text(req.param("id").unwrap_or_default().into_owned()))
@@ -41,7 +42,7 @@ pub use problem::{RouteProblem, RouterError};
 /// let app = Router::new()
 ///     .get("/", |_| "home")
 ///     .nest("/users", users)
-///     .fallback(|_| (http::StatusCode::NOT_FOUND, "nothing here"))
+///     .fallback(|_| (StatusCode::NOT_FOUND, "nothing here"))
 ///     .build();
 /// # app.expect("no conflicts");
 /// ```

@@ -479,3 +479,37 @@ fn router_error_reads_as_a_sentence() {
          `/u/{b}` and `/u/{a}` match the same paths: give the parameters the same names, or drop one",
     );
 }
+
+thread_local! {
+    static LOGGED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Keeps what this thread logs.
+struct Logger;
+
+impl log::Log for Logger {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        metadata.target() == "access"
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        LOGGED.with_borrow_mut(|lines| lines.push(record.args().to_string()));
+    }
+
+    fn flush(&self) {}
+}
+
+#[test]
+fn log_middleware_writes_a_line_a_request_to_its_target() {
+    log::set_logger(&Logger).expect("the only one");
+    log::set_max_level(log::LevelFilter::Info);
+    let router = Router::new()
+        .get("/x", shows("x"))
+        .wrap(middleware::log("access"))
+        .wrap(middleware::log("quiet"));
+    check(
+        router,
+        &[("GET /x?y", "200"), ("POST /x", "405"), ("GET /%0A", "404")],
+    );
+    assert_eq!(LOGGED.take(), ["GET /x 200", "POST /x 405", "GET /%0A 404"]);
+}

@@ -31,7 +31,7 @@ impl fmt::Display for RouterError {
 
 impl std::error::Error for RouterError {}
 
-/// One thing that is wrong with the routes of a [`Router`].
+/// One thing that is wrong with the routes of a [`Router`](crate::Router).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RouteProblem {
