@@ -6,3 +6,15 @@ pub mod limits;
 pub mod ring;
 pub mod stats;
 pub mod transport;
+
+mod app;
+pub mod extract;
+pub mod handler;
+pub mod middleware;
+mod router;
+
+pub use crate::http::{Body, Request, Response};
+pub use app::{App, ErrorInfo};
+pub use extract::ExtractError;
+pub use handler::{IntoResponse, Reply};
+pub use router::{RouteProblem, Router, RouterError};
