@@ -8,7 +8,7 @@ use crate::limits;
 use percent_encoding::percent_decode_str;
 use std::{
     borrow::Cow,
-    cell::RefCell,
+    cell::{OnceCell, RefCell},
     fmt,
     net::SocketAddr,
     ops::{Deref, DerefMut},
@@ -37,12 +37,42 @@ pub struct Request {
 }
 
 /// The two ends of the connection that a request came on; shared by its requests.
-#[derive(Clone, Debug, Default)]
+#[derive(Default)]
 pub struct ConnInfo {
+    addrs: OnceCell<ConnAddrs>,
+    look_up: Option<Box<dyn Fn() -> ConnAddrs>>,
+}
+
+/// The addresses of both ends, as far as they are known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnAddrs {
     /// The client, or what the proxy said of it.
-    pub peer_addr: Option<PeerAddr>,
+    pub peer: Option<PeerAddr>,
     /// The address that it connected to.
-    pub local_addr: Option<PeerAddr>,
+    pub local: Option<PeerAddr>,
+}
+
+impl ConnInfo {
+    /// Addresses that are known.
+    pub fn known(addrs: ConnAddrs) -> Self {
+        ConnInfo { addrs: OnceCell::from(addrs), look_up: None }
+    }
+
+    /// Addresses that are looked up (a system call each) when somebody asks first.
+    pub fn looked_up(look_up: impl Fn() -> ConnAddrs + 'static) -> Self {
+        ConnInfo { addrs: OnceCell::new(), look_up: Some(Box::new(look_up)) }
+    }
+
+    /// The addresses.
+    pub fn addrs(&self) -> ConnAddrs {
+        *self.addrs.get_or_init(|| self.look_up.as_ref().map(|look_up| look_up()).unwrap_or_default())
+    }
+}
+
+impl fmt::Debug for ConnInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnInfo").field("addrs", &self.addrs.get()).finish_non_exhaustive()
+    }
 }
 
 /// One end of a connection.
@@ -160,12 +190,12 @@ impl Request {
 
     /// The client's address.
     pub fn peer_addr(&self) -> Option<PeerAddr> {
-        self.conn.as_ref()?.peer_addr
+        self.conn.as_ref()?.addrs().peer
     }
 
     /// The address that the client connected to.
     pub fn local_addr(&self) -> Option<PeerAddr> {
-        self.conn.as_ref()?.local_addr
+        self.conn.as_ref()?.addrs().local
     }
 
     /// The body.
@@ -437,7 +467,7 @@ mod tests {
     #[test]
     fn addresses_and_extensions_come_along() {
         let peer = PeerAddr::Ip(SocketAddr::from(([127, 0, 0, 1], 80)));
-        let conn = Rc::new(ConnInfo { peer_addr: Some(peer), local_addr: Some(PeerAddr::Unix) });
+        let conn = Rc::new(ConnInfo::known(ConnAddrs { peer: Some(peer), local: Some(PeerAddr::Unix) }));
         let mut request = Request::builder(Method::GET, "/").conn(conn).body(()).unwrap();
         assert_eq!((request.peer_addr(), request.local_addr()), (Some(peer), Some(PeerAddr::Unix)));
         assert_eq!(peer.to_string(), "127.0.0.1:80");

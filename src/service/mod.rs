@@ -1,0 +1,3 @@
+//! What runs on a connection. Floor 5.
+
+pub mod http1;
