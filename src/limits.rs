@@ -67,6 +67,13 @@ pub const UNIX_PATH_BYTES_MAX: usize = 107;
 /// Bytes of the path of a built-in endpoint.
 pub const ENDPOINT_PATH_BYTES_MAX: usize = 256;
 
+/// Least `--max-head`: a request line and a few fields.
+pub const HEAD_BYTES_MIN: usize = 256;
+/// Most `--max-head`: spans in a head are 16-bit.
+pub const HEAD_BYTES_CEILING: usize = u16::MAX as usize;
+/// Most `--max-headers`: each field costs a span in every pooled head.
+pub const HEADERS_CEILING: usize = 1000;
+
 /// Open connections of one server, all shards together. What the limit on open files allows, less
 /// `FILES_RESERVED`, lowers it.
 pub const CONNECTIONS_MAX: usize = 65_536;
@@ -128,6 +135,8 @@ const _: () = {
     assert!(MEMLOCK_BYTES_PER_SHARD + MEMLOCK_BYTES_PER_PROCESS <= MEMLOCK_BYTES_MIN);
     assert!(RING_SUBMISSIONS <= RING_COMPLETIONS);
     assert!(RING_SUBMISSIONS.is_power_of_two() && RING_COMPLETIONS.is_power_of_two());
+    assert!(HEAD_BYTES_MIN <= HEAD_BYTES_MAX && HEAD_BYTES_MAX <= HEAD_BYTES_CEILING);
+    assert!(HEADERS_MAX <= HEADERS_CEILING);
     assert!(CONNECTIONS_MAX <= CONNECTIONS_MAX_CEILING);
     assert!(CONNECTIONS_MAX_CEILING < u32::MAX as usize);
     assert!(TICK_MIN.as_nanos() <= TICK.as_nanos() && TICK.as_nanos() <= TICK_MAX.as_nanos());
