@@ -4,5 +4,6 @@
 pub mod cli;
 pub mod config;
 pub mod limits;
+pub mod preflight;
 pub mod ring;
 pub mod topology;

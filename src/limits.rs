@@ -92,6 +92,8 @@ pub const RING_COMPLETIONS: u32 = 8192;
 /// Entries of the rings that the preflight opens: small, since a closed ring stays charged to
 /// `RLIMIT_MEMLOCK` for a moment, when the real ones are about to be opened.
 pub const PROBE_RING_ENTRIES: u32 = 8;
+/// Longest wait for a completion while io_uring is tried; each is due at once.
+pub const PROBE_WAIT: Duration = Duration::from_secs(2);
 /// Locked memory of one shard: its ring of `RING_SUBMISSIONS` and `RING_COMPLETIONS` (200 KiB), a ring of 1024
 /// provided buffers (16 KiB), a glommio executor with 64 KiB of `io_memory` and ring depth 128 (240 KiB).
 /// Measured on Linux 6.18 as the least RLIMIT_MEMLOCK, by bisection and under a user id not used before,
