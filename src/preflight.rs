@@ -426,6 +426,7 @@ impl std::error::Error for RingUnavailable {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::topology::tests::fixture;
 
     fn facts(platform: Platform) -> HostFacts {
         HostFacts {
@@ -653,12 +654,7 @@ mod tests {
 
     /// A folder tree with these files, and what is read from it.
     fn read(files: &[(&str, &str)], env: &[(&str, &str)]) -> HostFacts {
-        let root = tempfile::tempdir().unwrap();
-        for (path, content) in files {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, content).unwrap();
-        }
+        let root = fixture(files);
         let find = |name: &str| {
             env.iter()
                 .find(|(key, _)| *key == name)
