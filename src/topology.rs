@@ -375,7 +375,7 @@ impl fmt::Display for TopologyError {
             }
             Self::NoCore => write!(
                 f,
-                "sched_getaffinity told no core; name them with --cpus, or allow the call"
+                "expected a list of cores from sched_getaffinity, got none; let the sandbox allow this call"
             ),
             Self::NotAllowed { refused, allowed } if refused.is_empty() => {
                 write!(

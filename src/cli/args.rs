@@ -275,7 +275,7 @@ pub struct Off<T>(pub Option<T>);
 /// `auto`, `on`, `off`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Switch {
-    /// As the host asks for.
+    /// As said above.
     Auto,
     /// Always.
     On,

@@ -213,6 +213,9 @@ fn set_option<T>(
 
 /// A classic BPF program whose result is the index of a listener in its group.
 ///
+/// `SO_INCOMING_CPU` on each listener would do for `Cpu` too, but before Linux 6.2 it does not work within a group,
+/// and it leaves to the hash what arrives on a core without a shard.
+///
 /// Indices follow the order of `listen`. When a listener closes, the last one takes its index: a server that closes
 /// them one by one while it runs should attach a new program.
 fn balance_program(balance: Balance, shards: usize, cores: &[usize]) -> Vec<libc::sock_filter> {
