@@ -182,9 +182,7 @@ const DEFAULT_PORT: u16 = 8080;
 impl Default for ServerConfig {
     fn default() -> Self {
         Self {
-            listen: vec![Address::Tcp(
-                (IpAddr::from(Ipv4Addr::LOCALHOST), DEFAULT_PORT).into(),
-            )],
+            listen: vec![Address::Tcp((IpAddr::from(Ipv4Addr::LOCALHOST), DEFAULT_PORT).into())],
             echo: Vec::new(),
             shards: None,
             cpus: None,
@@ -226,13 +224,7 @@ impl ServerConfig {
         self.validate_limits()?;
         self.validate_endpoints()?;
         if let Some(shards) = self.shards {
-            within(
-                "shards",
-                "a number of shards",
-                1,
-                SHARDS_MAX as u64,
-                shards as u64,
-            )?;
+            within("shards", "a number of shards", 1, SHARDS_MAX as u64, shards as u64)?;
         }
         if self.share_port && self.balance.is_kernel_program() {
             return Err(ConfigError::new(
@@ -247,17 +239,10 @@ impl ServerConfig {
 
     fn validate_addresses(&self) -> Result<(), ConfigError> {
         let count = (self.listen.len() + self.echo.len()) as u64;
-        within(
-            "listen",
-            "a number of addresses",
-            1,
-            LISTEN_ADDRESSES_MAX as u64,
-            count,
-        )?;
+        within("listen", "a number of addresses", 1, LISTEN_ADDRESSES_MAX as u64, count)?;
         let all: Vec<&Address> = self.listen.iter().chain(&self.echo).collect();
         for (index, address) in all.iter().enumerate() {
-            let is_chosen_by_kernel =
-                matches!(address, Address::Tcp(address) if address.port() == 0);
+            let is_chosen_by_kernel = matches!(address, Address::Tcp(address) if address.port() == 0);
             let is_same = |other: &&&Address| match (other, address) {
                 (Address::Unix { path: a, .. }, Address::Unix { path: b, .. }) => a == b,
                 (a, b) => *a == b,
@@ -280,27 +265,16 @@ impl ServerConfig {
         for (name, deadline) in deadlines {
             let Some(deadline) = deadline else { continue };
             if deadline.is_zero() || deadline > DEADLINE_MAX {
-                return Err(ConfigError::new(
-                    name,
-                    "more than 0 and 24 hours at most",
-                    Shown(deadline),
-                ));
+                return Err(ConfigError::new(name, "more than 0 and 24 hours at most", Shown(deadline)));
             }
         }
-        for (name, time) in [
-            ("drain-delay", self.drain_delay),
-            ("drain-timeout", self.drain_timeout),
-        ] {
+        for (name, time) in [("drain-delay", self.drain_delay), ("drain-timeout", self.drain_timeout)] {
             if time > DEADLINE_MAX {
                 return Err(ConfigError::new(name, "24 hours at most", Shown(time)));
             }
         }
         if !(TICK_MIN..=TICK_MAX).contains(&self.tick) {
-            return Err(ConfigError::new(
-                "tick",
-                "100 us to 100 ms",
-                Shown(self.tick),
-            ));
+            return Err(ConfigError::new("tick", "100 us to 100 ms", Shown(self.tick)));
         }
         Ok(())
     }
@@ -315,52 +289,14 @@ impl ServerConfig {
                 CONNECTIONS_MAX_CEILING as u64,
                 self.connections_max as u64,
             ),
-            (
-                "max-requests",
-                "a number of requests",
-                1,
-                u64::MAX,
-                self.requests_per_connection_max.unwrap_or(1),
-            ),
-            (
-                "max-head",
-                "bytes",
-                HEAD_BYTES_MIN as u64,
-                HEAD_BYTES_CEILING as u64,
-                head,
-            ),
-            (
-                "max-headers",
-                "a number of fields",
-                1,
-                HEADERS_CEILING as u64,
-                self.headers_max as u64,
-            ),
-            (
-                "max-uri",
-                "bytes, fewer than max-head",
-                1,
-                head.saturating_sub(1),
-                self.uri_bytes_max as u64,
-            ),
-            (
-                "max-body",
-                "bytes",
-                0,
-                isize::MAX as u64,
-                self.body_bytes_max as u64,
-            ),
-            (
-                "backlog",
-                "a number of connections",
-                1,
-                i32::MAX as u64,
-                u64::from(self.backlog),
-            ),
+            ("max-requests", "a number of requests", 1, u64::MAX, self.requests_per_connection_max.unwrap_or(1)),
+            ("max-head", "bytes", HEAD_BYTES_MIN as u64, HEAD_BYTES_CEILING as u64, head),
+            ("max-headers", "a number of fields", 1, HEADERS_CEILING as u64, self.headers_max as u64),
+            ("max-uri", "bytes, fewer than max-head", 1, head.saturating_sub(1), self.uri_bytes_max as u64),
+            ("max-body", "bytes", 0, isize::MAX as u64, self.body_bytes_max as u64),
+            ("backlog", "a number of connections", 1, i32::MAX as u64, u64::from(self.backlog)),
         ];
-        checks
-            .into_iter()
-            .try_for_each(|(name, what, least, most, got)| within(name, what, least, most, got))
+        checks.into_iter().try_for_each(|(name, what, least, most, got)| within(name, what, least, most, got))
     }
 
     fn validate_endpoints(&self) -> Result<(), ConfigError> {
@@ -369,38 +305,19 @@ impl ServerConfig {
             let Some(path) = path else { continue };
             let is_path = path.starts_with('/')
                 && path.len() <= ENDPOINT_PATH_BYTES_MAX
-                && path
-                    .bytes()
-                    .all(|b| b.is_ascii_graphic() && !b"?#%{}\\".contains(&b));
+                && path.bytes().all(|b| b.is_ascii_graphic() && !b"?#%{}\\".contains(&b));
             if !is_path {
-                return Err(ConfigError::new(
-                    name,
-                    "a path such as /healthz, or off",
-                    path,
-                ));
+                return Err(ConfigError::new(name, "a path such as /healthz, or off", path));
             }
-            if let Some((other, _)) = named[..index]
-                .iter()
-                .find(|(_, other)| *other == Some(path))
-            {
-                return Err(ConfigError::new(
-                    name,
-                    format!("another path than {other}'s, or off"),
-                    path,
-                ));
+            if let Some((other, _)) = named[..index].iter().find(|(_, other)| *other == Some(path)) {
+                return Err(ConfigError::new(name, format!("another path than {other}'s, or off"), path));
             }
         }
         Ok(())
     }
 }
 
-fn within(
-    name: &'static str,
-    what: &str,
-    least: u64,
-    most: u64,
-    got: u64,
-) -> Result<(), ConfigError> {
+fn within(name: &'static str, what: &str, least: u64, most: u64, got: u64) -> Result<(), ConfigError> {
     if (least..=most).contains(&got) {
         return Ok(());
     }
@@ -451,21 +368,13 @@ pub struct ConfigError {
 
 impl ConfigError {
     fn new(name: &'static str, expected: impl Into<String>, got: impl fmt::Display) -> Self {
-        Self {
-            name,
-            expected: expected.into(),
-            got: got.to_string(),
-        }
+        Self { name, expected: expected.into(), got: got.to_string() }
     }
 }
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}: expected {}, got {}",
-            self.name, self.expected, self.got
-        )
+        write!(f, "{}: expected {}, got {}", self.name, self.expected, self.got)
     }
 }
 
@@ -489,11 +398,7 @@ mod tests {
     fn error(change: impl FnOnce(&mut ServerConfig)) -> String {
         let mut config = ServerConfig::default();
         change(&mut config);
-        config
-            .validate()
-            .err()
-            .map(|error| error.to_string())
-            .unwrap_or_default()
+        config.validate().err().map(|error| error.to_string()).unwrap_or_default()
     }
 
     #[test]
@@ -510,105 +415,32 @@ mod tests {
             }
             for &value in bad {
                 let error = error(|config| set(config, value));
-                assert!(
-                    error.starts_with(&format!("{name}: expected")),
-                    "{name} {value}: {error}"
-                );
+                assert!(error.starts_with(&format!("{name}: expected")), "{name} {value}: {error}");
             }
         }
         let most = SHARDS_MAX as u64;
-        check(
-            |c, n| c.shards = Some(n as usize),
-            "shards",
-            &[1, most],
-            &[0, most + 1],
-        );
+        check(|c, n| c.shards = Some(n as usize), "shards", &[1, most], &[0, most + 1]);
         let most = CONNECTIONS_MAX_CEILING as u64;
-        check(
-            |c, n| c.connections_max = n as usize,
-            "max-connections",
-            &[1, most],
-            &[0, most + 1],
-        );
-        check(
-            |c, n| c.requests_per_connection_max = Some(n),
-            "max-requests",
-            &[1, u64::MAX],
-            &[0],
-        );
+        check(|c, n| c.connections_max = n as usize, "max-connections", &[1, most], &[0, most + 1]);
+        check(|c, n| c.requests_per_connection_max = Some(n), "max-requests", &[1, u64::MAX], &[0]);
         let (least, most) = (HEAD_BYTES_MIN as u64, HEAD_BYTES_CEILING as u64);
         let set = |c: &mut ServerConfig, n| (c.head_bytes_max, c.uri_bytes_max) = (n as usize, 1);
         check(set, "max-head", &[least, most], &[0, least - 1, most + 1]);
         let most = HEADERS_CEILING as u64;
-        check(
-            |c, n| c.headers_max = n as usize,
-            "max-headers",
-            &[1, most],
-            &[0, most + 1],
-        );
+        check(|c, n| c.headers_max = n as usize, "max-headers", &[1, most], &[0, most + 1]);
         let most = HEAD_BYTES_MAX as u64 - 1;
-        check(
-            |c, n| c.uri_bytes_max = n as usize,
-            "max-uri",
-            &[1, most],
-            &[0, most + 1],
-        );
+        check(|c, n| c.uri_bytes_max = n as usize, "max-uri", &[1, most], &[0, most + 1]);
         let most = i32::MAX as u64;
-        check(
-            |c, n| c.backlog = n as u32,
-            "backlog",
-            &[1, most],
-            &[0, most + 1],
-        );
+        check(|c, n| c.backlog = n as u32, "backlog", &[1, most], &[0, most + 1]);
         let day = DEADLINE_MAX.as_micros() as u64;
-        check(
-            |c, n| c.header_timeout = Duration::from_micros(n),
-            "header-timeout",
-            &[1, day],
-            &[0, day + 1],
-        );
-        check(
-            |c, n| c.body_timeout = Duration::from_micros(n),
-            "body-timeout",
-            &[1, day],
-            &[0, day + 1],
-        );
-        check(
-            |c, n| c.write_stall_timeout = Duration::from_micros(n),
-            "write-timeout",
-            &[1, day],
-            &[0, day + 1],
-        );
-        check(
-            |c, n| c.idle_timeout = Duration::from_micros(n),
-            "idle-timeout",
-            &[1, day],
-            &[0, day + 1],
-        );
-        check(
-            |c, n| c.handler_timeout = Some(Duration::from_micros(n)),
-            "handler-timeout",
-            &[1, day],
-            &[0, day + 1],
-        );
-        check(
-            |c, n| c.drain_delay = Duration::from_micros(n),
-            "drain-delay",
-            &[0, day],
-            &[day + 1],
-        );
-        check(
-            |c, n| c.drain_timeout = Duration::from_micros(n),
-            "drain-timeout",
-            &[0, day],
-            &[day + 1],
-        );
-        check(
-            |c, n| c.tick = Duration::from_micros(n),
-            "tick",
-            &[100, 100_000],
-            &[0, 99, 100_001],
-        );
+        check(|c, n| c.header_timeout = Duration::from_micros(n), "header-timeout", &[1, day], &[0, day + 1]);
+        check(|c, n| c.body_timeout = Duration::from_micros(n), "body-timeout", &[1, day], &[0, day + 1]);
+        check(|c, n| c.write_stall_timeout = Duration::from_micros(n), "write-timeout", &[1, day], &[0, day + 1]);
+        check(|c, n| c.idle_timeout = Duration::from_micros(n), "idle-timeout", &[1, day], &[0, day + 1]);
+        check(|c, n| c.handler_timeout = Some(Duration::from_micros(n)), "handler-timeout", &[1, day], &[0, day + 1]);
+        check(|c, n| c.drain_delay = Duration::from_micros(n), "drain-delay", &[0, day], &[day + 1]);
+        check(|c, n| c.drain_timeout = Duration::from_micros(n), "drain-timeout", &[0, day], &[day + 1]);
+        check(|c, n| c.tick = Duration::from_micros(n), "tick", &[100, 100_000], &[0, 99, 100_001]);
     }
 
     #[test]
@@ -617,23 +449,11 @@ mod tests {
             let parse = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
             error(|config| (config.listen, config.echo) = (parse(listen), parse(echo)))
         };
-        assert_eq!(
-            with(&["[::]:80", "0.0.0.0:80", "unix:/a"], &["unix:/b"]),
-            ""
-        );
+        assert_eq!(with(&["[::]:80", "0.0.0.0:80", "unix:/a"], &["unix:/b"]), "");
         assert_eq!(with(&[":0", ":0"], &[]), "");
-        assert_eq!(
-            with(&[], &[]),
-            "listen: expected a number of addresses, 1 to 64, got 0"
-        );
-        assert_eq!(
-            with(&[":80", "0.0.0.0:80"], &[]),
-            "listen: expected each address once, got 0.0.0.0:80"
-        );
-        assert_eq!(
-            with(&[":80"], &[":80"]),
-            "listen: expected each address once, got 0.0.0.0:80"
-        );
+        assert_eq!(with(&[], &[]), "listen: expected a number of addresses, 1 to 64, got 0");
+        assert_eq!(with(&[":80", "0.0.0.0:80"], &[]), "listen: expected each address once, got 0.0.0.0:80");
+        assert_eq!(with(&[":80"], &[":80"]), "listen: expected each address once, got 0.0.0.0:80");
         assert_eq!(
             with(&["unix:/a", "unix:/a?mode=600"], &[]),
             "listen: expected each address once, got unix:/a?mode=600"
@@ -646,48 +466,27 @@ mod tests {
     fn endpoints_are_distinct_plain_paths() {
         let with = |path: &str| error(|config| config.endpoints.readyz = Some(path.to_owned()));
         assert_eq!(with("/a/b-c_d.e~"), "");
-        for path in [
-            "", "a", "/a b", "/a?b", "/a#", "/%61", "/{x}", "/a\\b", "/\u{e9}", "/a\r",
-        ] {
+        for path in ["", "a", "/a b", "/a?b", "/a#", "/%61", "/{x}", "/a\\b", "/\u{e9}", "/a\r"] {
             let expected = format!("readyz: expected a path such as /healthz, or off, got {path}");
             assert_eq!(with(path), expected);
         }
-        assert_eq!(
-            with("/livez"),
-            "readyz: expected another path than livez's, or off, got /livez"
-        );
-        assert_eq!(
-            with(&format!("/{}", "a".repeat(ENDPOINT_PATH_BYTES_MAX - 1))),
-            ""
-        );
-        assert_ne!(
-            with(&format!("/{}", "a".repeat(ENDPOINT_PATH_BYTES_MAX))),
-            ""
-        );
-        assert_eq!(
-            error(|config| (config.endpoints.livez, config.endpoints.readyz) = (None, None)),
-            ""
-        );
+        assert_eq!(with("/livez"), "readyz: expected another path than livez's, or off, got /livez");
+        assert_eq!(with(&format!("/{}", "a".repeat(ENDPOINT_PATH_BYTES_MAX - 1))), "");
+        assert_ne!(with(&format!("/{}", "a".repeat(ENDPOINT_PATH_BYTES_MAX))), "");
+        assert_eq!(error(|config| (config.endpoints.livez, config.endpoints.readyz) = (None, None)), "");
     }
 
     #[test]
     fn kernel_programs_do_not_share_a_port() {
-        let with =
-            |balance, share_port| error(|c| (c.balance, c.share_port) = (balance, share_port));
+        let with = |balance, share_port| error(|c| (c.balance, c.share_port) = (balance, share_port));
         assert_eq!(with(Balance::Random, false), "");
         assert_eq!(with(Balance::LeastConn, true), "");
-        assert!(
-            with(Balance::Cpu, true)
-                .starts_with("balance: expected kernel, round-robin or least-conn together")
-        );
+        assert!(with(Balance::Cpu, true).starts_with("balance: expected kernel, round-robin or least-conn together"));
     }
 
     #[test]
     fn durations_are_shown_in_whole_units() {
         let shown = |micros| Shown(Duration::from_micros(micros)).to_string();
-        assert_eq!(
-            [0, 99, 1500, 2000, 3_000_000].map(shown),
-            ["0s", "99us", "1500us", "2ms", "3s"]
-        );
+        assert_eq!([0, 99, 1500, 2000, 3_000_000].map(shown), ["0s", "99us", "1500us", "2ms", "3s"]);
     }
 }

@@ -36,10 +36,7 @@ pub const COPIED_BODY_BYTES_MAX: usize = 32 * 1024;
 
 const _: () = {
     assert!(URI_BYTES_MAX < HEAD_BYTES_MAX);
-    assert!(
-        HEAD_BYTES_MAX <= u16::MAX as usize + 1,
-        "spans in a head are 16-bit"
-    );
+    assert!(HEAD_BYTES_MAX <= u16::MAX as usize + 1, "spans in a head are 16-bit");
     assert!(CHUNK_LINE_BYTES_MAX < CHUNK_EXTENSION_BYTES_MAX);
     assert!(TRAILERS_MAX <= HEADERS_MAX);
 };
@@ -48,6 +45,78 @@ const _: () = {
 
 /// From the first byte of a request head to its last.
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+// ---- the ring ------------------------------------------------------------------------------------
+
+/// Submission queue entries of a shard's ring; more operations in one turn are submitted in between.
+pub const RING_SQ_ENTRIES: u32 = 1024;
+/// Completion queue entries; what does not fit is kept by the kernel and counted as an overflow.
+pub const RING_CQ_ENTRIES: u32 = 8192;
+/// Buffers the kernel may pick from when bytes arrive (a power of two).
+pub const RECV_BUFFERS: usize = 256;
+/// Bytes of each of them: one receive completion carries at most so many.
+pub const RECV_BUFFER_BYTES: usize = 8 * 1024;
+/// Received bytes nobody has read yet at which a socket stops receiving.
+pub const INBOX_HIGH_BYTES: usize = 64 * 1024;
+/// Completions handled in one turn before tasks run again.
+pub const TURN_COMPLETIONS_MAX: usize = 1024;
+/// Task runs in one turn before the ring is looked at again.
+pub const TURN_TASK_RUNS_MAX: usize = 1024;
+/// How often a busy shard looks after glommio, and a wheel turns.
+pub const TICK: Duration = Duration::from_millis(1);
+/// Events between two ticks up to which a shard is quiet: it then sleeps where a handler waits.
+pub const QUIET_EVENTS_A_TICK: u64 = 20;
+/// Vectors of one send (the kernel's own bound, UIO_MAXIOV, is 1,024).
+pub const SEND_VECTORS_MAX: usize = 64;
+/// Ring enters a shard's end may take to reap what it cancelled; then memory is leaked rather than freed.
+pub const CLOSE_ENTERS_MAX: usize = 10_000;
+/// Spare buffers a shard keeps for reuse.
+pub const BUFFERS_KEPT_MAX: usize = 1024;
+/// Capacity above which a spare buffer is freed, not kept.
+pub const BUFFER_BYTES_KEPT_MAX: usize = 64 * 1024;
+
+const _: () = {
+    assert!(RECV_BUFFERS.is_power_of_two() && RECV_BUFFERS <= 1 << 15);
+    assert!(RING_SQ_ENTRIES <= RING_CQ_ENTRIES);
+    assert!(INBOX_HIGH_BYTES >= HEAD_BYTES_MAX, "a whole head fits in an inbox");
+};
+
+// ---- timer wheel, histogram ----------------------------------------------------------------------
+
+/// Levels of the timer wheel, of 64 slots each, the finest of 1 ms.
+pub const WHEEL_LEVELS: usize = 6;
+/// How far ahead the timer wheel sorts, in ms (783 days); an entry further away is looked at again then.
+/// One slot less than the coarsest level spans, so that a slot never stands for two times.
+pub const WHEEL_HORIZON_MS: u64 = 63 << (6 * (WHEEL_LEVELS - 1));
+/// A histogram tells durations below 2 to this power of ns (137 s) apart; longer ones share its last bucket.
+pub const HISTOGRAM_NS_BITS: u32 = 37;
+/// Bytes the buckets of one histogram may take.
+pub const HISTOGRAM_BYTES_MAX: usize = 16 * 1024;
+
+const _: () = assert!(WHEEL_HORIZON_MS > 2 * 366 * 86_400_000, "the wheel sorts two years");
+
+// ---- http codec ----------------------------------------------------------------------------------
+
+/// Bytes of a method token before it is taken for unknown; the longest registered one has 17.
+pub const METHOD_BYTES_MAX: usize = 32;
+/// Largest announced body or chunk: 1 PiB. More is a probe for overflow, and 413 at once.
+pub const BODY_BYTES_MAX: u64 = 1 << 50;
+/// Heads kept for later requests on a shard.
+pub const POOLED_HEADS_MAX: usize = 256;
+/// Heap bytes of a head above which it is freed instead of kept: one long request must not hold memory.
+pub const POOLED_HEAD_BYTES_MAX: usize = 8 * 1024;
+/// Parameters in one route's path.
+pub const PARAMS_MAX: usize = 8;
+
+const _: () = {
+    assert!(METHOD_BYTES_MAX < HEAD_BYTES_MAX);
+    assert!(PARAMS_MAX <= u8::MAX as usize);
+};
+
+// ---- routing and extraction ----------------------------------------------------------------------
+
+/// Characters of a wrong Content-Type that a 415 repeats; the longest registered ones have about 80.
+pub const ECHOED_CONTENT_TYPE_CHARS_MAX: usize = 128;
 
 // ---- host: shards, listeners, process ------------------------------------------------------------
 
@@ -85,16 +154,12 @@ pub const FILES_RESERVED: usize = 256;
 /// eventfds, doorbell, blocking pool, listeners.
 pub const FILES_PER_SHARD: usize = 24;
 
-/// Submission entries of a shard's ring; a full queue is submitted early, so it bounds a batch only.
-pub const RING_SUBMISSIONS: u32 = 1024;
-/// Completion entries of a shard's ring. Beyond it the kernel keeps an overflow list, which is slow.
-pub const RING_COMPLETIONS: u32 = 8192;
 /// Entries of the rings that the preflight opens: small, since a closed ring stays charged to
 /// `RLIMIT_MEMLOCK` for a moment, when the real ones are about to be opened.
 pub const PROBE_RING_ENTRIES: u32 = 8;
 /// Longest wait for a completion while io_uring is tried; each is due at once.
 pub const PROBE_WAIT: Duration = Duration::from_secs(2);
-/// Locked memory of one shard: its ring of `RING_SUBMISSIONS` and `RING_COMPLETIONS` (200 KiB), a ring of 1024
+/// Locked memory of one shard: its ring of `RING_SQ_ENTRIES` and `RING_CQ_ENTRIES` (200 KiB), a ring of 1024
 /// provided buffers (16 KiB), a glommio executor with 64 KiB of `io_memory` and ring depth 128 (240 KiB).
 /// Measured on Linux 6.18 as the least RLIMIT_MEMLOCK, by bisection and under a user id not used before,
 /// with which 1, 2, 4 and 8 such shards start: 888 KiB for two, 1768 for four, 3528 for eight without the
@@ -126,8 +191,6 @@ pub const DEADLINE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 pub const DRAIN_DELAY: Duration = Duration::ZERO;
 /// How long requests in flight may take once a drain began: less than the 10 s after which `docker stop` kills.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(8);
-/// How often a busy shard visits its executor (files, timers, channels).
-pub const TICK: Duration = Duration::from_millis(1);
 /// Shortest tick: below it the timer costs more than what it finds.
 pub const TICK_MIN: Duration = Duration::from_micros(100);
 /// Longest tick: the slots of the timer wheel.
@@ -135,17 +198,14 @@ pub const TICK_MAX: Duration = Duration::from_millis(100);
 
 const _: () = {
     assert!(MEMLOCK_BYTES_PER_SHARD + MEMLOCK_BYTES_PER_PROCESS <= MEMLOCK_BYTES_MIN);
-    assert!(RING_SUBMISSIONS <= RING_COMPLETIONS);
-    assert!(RING_SUBMISSIONS.is_power_of_two() && RING_COMPLETIONS.is_power_of_two());
     assert!(HEAD_BYTES_MIN <= HEAD_BYTES_MAX && HEAD_BYTES_MAX <= HEAD_BYTES_CEILING);
     assert!(HEADERS_MAX <= HEADERS_CEILING);
+    assert!(HEAD_BYTES_CEILING <= INBOX_HIGH_BYTES, "the largest head that can be asked for fits in an inbox");
+    assert!(DEADLINE_MAX.as_millis() <= WHEEL_HORIZON_MS as u128);
     assert!(CONNECTIONS_MAX <= CONNECTIONS_MAX_CEILING);
     assert!(CONNECTIONS_MAX_CEILING < u32::MAX as usize);
     assert!(TICK_MIN.as_nanos() <= TICK.as_nanos() && TICK.as_nanos() <= TICK_MAX.as_nanos());
     assert!(HEADER_TIMEOUT.as_nanos() < IDLE_TIMEOUT.as_nanos());
     assert!(IDLE_TIMEOUT.as_nanos() < DEADLINE_MAX.as_nanos());
-    assert!(
-        DRAIN_DELAY.as_secs() + DRAIN_TIMEOUT.as_secs() < 10,
-        "docker stop"
-    );
+    assert!(DRAIN_DELAY.as_secs() + DRAIN_TIMEOUT.as_secs() < 10, "docker stop");
 };

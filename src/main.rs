@@ -1,1 +1,2 @@
+//! The `everycore` command.
 fn main() {}

@@ -32,11 +32,7 @@ pub struct Preflight {
 
 impl fmt::Display for Preflight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "io_uring on Linux {} ({}): {}; {}",
-            self.kernel, self.platform, self.features, self.limits
-        )
+        write!(f, "io_uring on Linux {} ({}): {}; {}", self.kernel, self.platform, self.features, self.limits)
     }
 }
 
@@ -50,33 +46,18 @@ impl fmt::Display for Preflight {
 pub fn preflight(shards: usize) -> Result<Preflight, RingUnavailable> {
     let host = HostFacts::read(Path::new("/"), |name| std::env::var(name).ok());
     let limits = raise_limits().map_err(|error| host.explain(&error, shards, None))?;
-    let memlock = Memlock {
-        limit: limits.memlock.soft,
-        needed: memlock_needed(shards),
-        is_exempt: host.is_memlock_exempt,
-    };
+    let memlock =
+        Memlock { limit: limits.memlock.soft, needed: memlock_needed(shards), is_exempt: host.is_memlock_exempt };
     // glommio refuses to start below this, whoever we are.
     if memlock.limit < MEMLOCK_BYTES_MIN {
-        return Err(RingUnavailable {
-            cause: Cause::ShortOfMemory(memlock),
-            host,
-        });
+        return Err(RingUnavailable { cause: Cause::ShortOfMemory(memlock), host });
     }
     let features = probe().map_err(|error| host.explain(&error, shards, Some(limits)))?;
     let missing = features.missing();
     if !missing.is_empty() {
-        return Err(RingUnavailable {
-            cause: Cause::Missing(missing),
-            host,
-        });
+        return Err(RingUnavailable { cause: Cause::Missing(missing), host });
     }
-    Ok(Preflight {
-        kernel: host.kernel,
-        platform: host.platform,
-        features,
-        limits,
-        memlock,
-    })
+    Ok(Preflight { kernel: host.kernel, platform: host.platform, features, limits, memlock })
 }
 
 /// Explains an error of opening a ring or an executor later, when a shard starts.
@@ -96,9 +77,7 @@ pub fn explain(error: &io::Error, shards: usize) -> RingUnavailable {
 /// ```
 pub fn memlock_needed(shards: usize) -> u64 {
     let shards = (shards as u64).saturating_mul(MEMLOCK_BYTES_PER_SHARD);
-    shards
-        .saturating_add(MEMLOCK_BYTES_PER_PROCESS)
-        .max(MEMLOCK_BYTES_MIN)
+    shards.saturating_add(MEMLOCK_BYTES_PER_PROCESS).max(MEMLOCK_BYTES_MIN)
 }
 
 /// Locked memory: what may be, what is needed.
@@ -120,18 +99,14 @@ impl Memlock {
 
     /// What to tell an operator if it is short.
     pub fn warning(&self) -> Option<String> {
-        self.is_short()
-            .then(|| format!("{self}: some kernels will refuse a shard's ring"))
+        self.is_short().then(|| format!("{self}: some kernels will refuse a shard's ring"))
     }
 }
 
 impl fmt::Display for Memlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (needed, limit) = (self.needed.div_ceil(1024), self.limit / 1024);
-        write!(
-            f,
-            "{needed} KiB of locked memory are needed, this user may lock {limit} KiB in all"
-        )
+        write!(f, "{needed} KiB of locked memory are needed, this user may lock {limit} KiB in all")
     }
 }
 
@@ -175,16 +150,10 @@ impl Platform {
         } else if exists("run/.containerenv") {
             Self::Podman
         } else if exists(".dockerenv") {
-            if kernel.contains("linuxkit") {
-                Self::DockerDesktop
-            } else {
-                Self::Docker
-            }
+            if kernel.contains("linuxkit") { Self::DockerDesktop } else { Self::Docker }
         } else if env("container").is_some() {
             Self::Container
-        } else if env("INVOCATION_ID").is_some()
-            && read("proc/self/cgroup").trim_end().ends_with(".service")
-        {
+        } else if env("INVOCATION_ID").is_some() && read("proc/self/cgroup").trim_end().ends_with(".service") {
             Self::Systemd
         } else {
             Self::Host
@@ -203,13 +172,17 @@ impl Platform {
                 "put {PROFILE_OCI} into /var/lib/kubelet/seccomp on the nodes and set `securityContext.seccompProfile: \
                  {{type: Localhost, localhostProfile: everycore-oci.json}}`; a pod on gVisor needs a runtimeClass on runc"
             ),
-            Self::Fargate => "AWS Fargate takes no seccomp profile; use ECS on EC2, or EKS with nodes of your own".into(),
+            Self::Fargate => {
+                "AWS Fargate takes no seccomp profile; use ECS on EC2, or EKS with nodes of your own".into()
+            }
             Self::Gvisor => "gVisor has no io_uring; run this container with runc".into(),
             Self::Systemd => "add `SystemCallFilter=@system-service io_uring_setup io_uring_enter io_uring_register` \
                               to the service"
                 .into(),
             Self::Container => format!("give the container a seccomp profile that allows it, such as {PROFILE_OCI}"),
-            Self::Host => "look for a seccomp filter of whoever started this, or a security module (`ausearch -m avc`)".into(),
+            Self::Host => {
+                "look for a seccomp filter of whoever started this, or a security module (`ausearch -m avc`)".into()
+            }
         }
     }
 
@@ -270,28 +243,15 @@ impl HostFacts {
         let kernel = read("proc/sys/kernel/osrelease").trim().to_owned();
         // A filter binds a thread: ask for the one that is about to try.
         let status = read("proc/thread-self/status");
-        let field = |name: &str| {
-            status
-                .lines()
-                .find_map(|line| line.strip_prefix(name))
-                .map(str::trim)
-        };
-        let capabilities = field("CapEff:")
-            .and_then(|hex| u64::from_str_radix(hex, 16).ok())
-            .unwrap_or(0);
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let capabilities = field("CapEff:").and_then(|hex| u64::from_str_radix(hex, 16).ok()).unwrap_or(0);
         // A capability of a user namespace (rootless containers) does not lift the limit.
-        let is_first_namespace =
-            read("proc/self/uid_map")
-                .split_whitespace()
-                .eq(["0", "0", "4294967295"]);
+        let is_first_namespace = read("proc/self/uid_map").split_whitespace().eq(["0", "0", "4294967295"]);
         const CAP_IPC_LOCK: u32 = 14;
         Self {
             platform: Platform::detect(root, env, &kernel),
             kernel,
-            disabled: read("proc/sys/kernel/io_uring_disabled")
-                .trim()
-                .parse()
-                .ok(),
+            disabled: read("proc/sys/kernel/io_uring_disabled").trim().parse().ok(),
             is_filtered: field("Seccomp:") == Some("2"),
             is_memlock_exempt: is_first_namespace && capabilities >> CAP_IPC_LOCK & 1 == 1,
         }
@@ -305,27 +265,19 @@ impl HostFacts {
             },
             Some(libc::ENOSYS) => Cause::NotThere,
             Some(libc::EINVAL) if !self.is_kernel_at_least(6, 1) => Cause::TooOld,
-            Some(libc::ENOMEM) if limits.is_some() && !self.is_memlock_exempt => {
-                Cause::ShortOfMemory(Memlock {
-                    limit: limits.map_or(0, |limits| limits.memlock.soft),
-                    needed: memlock_needed(shards),
-                    is_exempt: self.is_memlock_exempt,
-                })
-            }
+            Some(libc::ENOMEM) if limits.is_some() && !self.is_memlock_exempt => Cause::ShortOfMemory(Memlock {
+                limit: limits.map_or(0, |limits| limits.memlock.soft),
+                needed: memlock_needed(shards),
+                is_exempt: self.is_memlock_exempt,
+            }),
             _ => Cause::Other(error.to_string()),
         };
-        RingUnavailable {
-            cause,
-            host: self.clone(),
-        }
+        RingUnavailable { cause, host: self.clone() }
     }
 
     /// A release that cannot be read counts as old.
     fn is_kernel_at_least(&self, major: u32, minor: u32) -> bool {
-        let mut numbers = self
-            .kernel
-            .split(|c: char| !c.is_ascii_digit())
-            .map(|digits| digits.parse::<u32>().ok());
+        let mut numbers = self.kernel.split(|c: char| !c.is_ascii_digit()).map(|digits| digits.parse::<u32>().ok());
         let found = (numbers.next().flatten(), numbers.next().flatten());
         found >= (Some(major), Some(minor))
     }
@@ -370,23 +322,17 @@ impl RingUnavailable {
     pub fn cure(&self) -> String {
         let (kernel, platform) = (&self.host.kernel, self.host.platform);
         match &self.cause {
-            Cause::Disabled(1) => {
-                "set the sysctl kernel.io_uring_disabled=0, or add this user's group to it by \
+            Cause::Disabled(1) => "set the sysctl kernel.io_uring_disabled=0, or add this user's group to it by \
                                    kernel.io_uring_group (on the host, as root)"
-                    .into()
-            }
-            Cause::Disabled(_) => {
-                "set the sysctl kernel.io_uring_disabled=0 (on the host, as root; in \
+                .into(),
+            Cause::Disabled(_) => "set the sysctl kernel.io_uring_disabled=0 (on the host, as root; in \
                                    /etc/sysctl.d to keep it)"
-                    .into()
-            }
+                .into(),
             Cause::Forbidden => platform.seccomp_cure(),
-            Cause::NotThere if self.host.is_filtered || platform != Platform::Host => {
-                platform.seccomp_cure()
+            Cause::NotThere if self.host.is_filtered || platform != Platform::Host => platform.seccomp_cure(),
+            Cause::NotThere => {
+                format!("Linux {kernel} was built without io_uring (CONFIG_IO_URING); boot another kernel")
             }
-            Cause::NotThere => format!(
-                "Linux {kernel} was built without io_uring (CONFIG_IO_URING); boot another kernel"
-            ),
             Cause::TooOld | Cause::Missing(_) => "boot Linux 6.1 or later".into(),
             Cause::ShortOfMemory(memlock) if memlock.limit >= memlock.needed => format!(
                 "end other io_uring programs of this user (the limit is shared), or double it: {}",
@@ -404,13 +350,9 @@ impl fmt::Display for RingUnavailable {
         write!(f, "io_uring is not available: ")?;
         match &self.cause {
             Cause::Disabled(value) => write!(f, "the sysctl kernel.io_uring_disabled is {value}")?,
-            Cause::Forbidden if self.host.is_filtered => {
-                write!(f, "a seccomp profile forbids it (EPERM)")?
-            }
+            Cause::Forbidden if self.host.is_filtered => write!(f, "a seccomp profile forbids it (EPERM)")?,
             Cause::Forbidden => write!(f, "the system forbids it (EPERM)")?,
-            Cause::NotThere if self.host.is_filtered => {
-                write!(f, "a seccomp profile hides it (ENOSYS)")?
-            }
+            Cause::NotThere if self.host.is_filtered => write!(f, "a seccomp profile hides it (ENOSYS)")?,
             Cause::NotThere => write!(f, "the kernel does not know it (ENOSYS)")?,
             Cause::TooOld => write!(f, "expected Linux 6.1 or later, got {kernel} (EINVAL)")?,
             Cause::ShortOfMemory(memlock) => memlock.fmt(f)?,
@@ -440,17 +382,9 @@ mod tests {
 
     #[track_caller]
     fn check(errno: i32, host: HostFacts, expected: &[&str]) {
-        let limit = crate::ring::rlimit::Limit {
-            soft: 1 << 20,
-            hard: 1 << 20,
-        };
-        let limits = Limits {
-            nofile: limit,
-            memlock: limit,
-        };
-        let error = host
-            .explain(&io::Error::from_raw_os_error(errno), 4, Some(limits))
-            .to_string();
+        let limit = crate::ring::rlimit::Limit { soft: 1 << 20, hard: 1 << 20 };
+        let limits = Limits { nofile: limit, memlock: limit };
+        let error = host.explain(&io::Error::from_raw_os_error(errno), 4, Some(limits)).to_string();
         assert!(error.starts_with("io_uring is not available: "), "{error}");
         for part in expected {
             assert!(error.contains(part), "expected {part:?} in {error:?}");
@@ -459,20 +393,10 @@ mod tests {
 
     #[test]
     fn eperm_is_the_sysctl_if_that_is_set() {
-        for (value, cure) in [
-            (1, "kernel.io_uring_group"),
-            (2, "kernel.io_uring_disabled=0"),
-        ] {
+        for (value, cure) in [(1, "kernel.io_uring_group"), (2, "kernel.io_uring_disabled=0")] {
             for platform in [Platform::Docker, Platform::Host] {
-                let host = HostFacts {
-                    disabled: Some(value),
-                    ..facts(platform)
-                };
-                check(
-                    libc::EPERM,
-                    host,
-                    &[&format!("kernel.io_uring_disabled is {value}"), cure],
-                );
+                let host = HostFacts { disabled: Some(value), ..facts(platform) };
+                check(libc::EPERM, host, &[&format!("kernel.io_uring_disabled is {value}"), cure]);
             }
         }
     }
@@ -480,157 +404,56 @@ mod tests {
     #[test]
     fn eperm_is_a_profile_otherwise_and_the_cure_fits_the_platform() {
         let docker = "`--security-opt seccomp=deploy/seccomp/everycore.json`";
-        check(
-            libc::EPERM,
-            HostFacts {
-                disabled: None,
-                ..facts(Platform::Docker)
-            },
-            &[docker],
-        );
-        check(
-            libc::EPERM,
-            facts(Platform::Docker),
-            &["the system forbids it (EPERM)", docker],
-        );
-        let filtered = |platform| HostFacts {
-            is_filtered: true,
-            ..facts(platform)
-        };
-        check(
-            libc::EPERM,
-            filtered(Platform::Docker),
-            &["a seccomp profile forbids it (EPERM)", docker],
-        );
-        check(
-            libc::EPERM,
-            filtered(Platform::DockerDesktop),
-            &["Docker Engine on Linux"],
-        );
-        check(
-            libc::EPERM,
-            filtered(Platform::Podman),
-            &["podman run --security-opt seccomp="],
-        );
-        check(
-            libc::EPERM,
-            filtered(Platform::Kubernetes),
-            &["type: Localhost"],
-        );
+        check(libc::EPERM, HostFacts { disabled: None, ..facts(Platform::Docker) }, &[docker]);
+        check(libc::EPERM, facts(Platform::Docker), &["the system forbids it (EPERM)", docker]);
+        let filtered = |platform| HostFacts { is_filtered: true, ..facts(platform) };
+        check(libc::EPERM, filtered(Platform::Docker), &["a seccomp profile forbids it (EPERM)", docker]);
+        check(libc::EPERM, filtered(Platform::DockerDesktop), &["Docker Engine on Linux"]);
+        check(libc::EPERM, filtered(Platform::Podman), &["podman run --security-opt seccomp="]);
+        check(libc::EPERM, filtered(Platform::Kubernetes), &["type: Localhost"]);
         check(libc::EPERM, filtered(Platform::Fargate), &["ECS on EC2"]);
-        check(
-            libc::EPERM,
-            filtered(Platform::Systemd),
-            &["SystemCallFilter=@system-service io_uring_setup"],
-        );
-        check(
-            libc::EPERM,
-            filtered(Platform::Container),
-            &["everycore-oci.json"],
-        );
+        check(libc::EPERM, filtered(Platform::Systemd), &["SystemCallFilter=@system-service io_uring_setup"]);
+        check(libc::EPERM, filtered(Platform::Container), &["everycore-oci.json"]);
         check(libc::EPERM, facts(Platform::Host), &["security module"]);
     }
 
     #[test]
     fn enosys_is_a_profile_in_a_container_and_the_kernel_outside() {
-        check(
-            libc::ENOSYS,
-            facts(Platform::Podman),
-            &["ENOSYS", "podman run"],
-        );
-        check(
-            libc::ENOSYS,
-            facts(Platform::Gvisor),
-            &["gVisor has no io_uring"],
-        );
-        check(
-            libc::ENOSYS,
-            HostFacts {
-                is_filtered: true,
-                ..facts(Platform::Host)
-            },
-            &["hides it", "whoever started"],
-        );
-        check(
-            libc::ENOSYS,
-            facts(Platform::Host),
-            &["does not know it", "6.18.44-x was built without"],
-        );
+        check(libc::ENOSYS, facts(Platform::Podman), &["ENOSYS", "podman run"]);
+        check(libc::ENOSYS, facts(Platform::Gvisor), &["gVisor has no io_uring"]);
+        check(libc::ENOSYS, HostFacts { is_filtered: true, ..facts(Platform::Host) }, &["hides it", "whoever started"]);
+        check(libc::ENOSYS, facts(Platform::Host), &["does not know it", "6.18.44-x was built without"]);
     }
 
     #[test]
     fn einval_is_an_old_kernel_and_says_which() {
-        let on = |kernel: &str| HostFacts {
-            kernel: kernel.into(),
-            ..facts(Platform::Host)
-        };
+        let on = |kernel: &str| HostFacts { kernel: kernel.into(), ..facts(Platform::Host) };
         let old = "expected Linux 6.1 or later, got ";
-        check(
-            libc::EINVAL,
-            on("5.15.0-91-generic"),
-            &[&format!("{old}5.15.0-91-generic"), "boot Linux 6.1"],
-        );
+        check(libc::EINVAL, on("5.15.0-91-generic"), &[&format!("{old}5.15.0-91-generic"), "boot Linux 6.1"]);
         check(libc::EINVAL, on("6.0.19"), &[old]);
         check(libc::EINVAL, on("4.4"), &[old]);
         check(libc::EINVAL, on(""), &[old]);
-        check(
-            libc::EINVAL,
-            on("6.1.0"),
-            &["Invalid argument", "everycore doctor"],
-        );
+        check(libc::EINVAL, on("6.1.0"), &["Invalid argument", "everycore doctor"]);
         check(libc::EINVAL, on("10.0"), &["Invalid argument"]);
     }
 
     #[test]
     fn enomem_gives_the_numbers_and_the_flag() {
         let needed = memlock_needed(4);
-        let numbers = format!(
-            "{} KiB of locked memory are needed, this user may lock 1024 KiB in all",
-            needed / 1024
-        );
-        check(
-            libc::ENOMEM,
-            facts(Platform::Docker),
-            &[&numbers, &format!("`--ulimit memlock={needed}`")],
-        );
-        check(
-            libc::ENOMEM,
-            facts(Platform::Systemd),
-            &[&numbers, &format!("`LimitMEMLOCK={needed}`")],
-        );
-        check(
-            libc::ENOMEM,
-            facts(Platform::Kubernetes),
-            &[&numbers, "containerd.service"],
-        );
-        check(
-            libc::ENOMEM,
-            facts(Platform::Host),
-            &[&numbers, &format!("`ulimit -l {}`", needed / 1024)],
-        );
+        let numbers = format!("{} KiB of locked memory are needed, this user may lock 1024 KiB in all", needed / 1024);
+        check(libc::ENOMEM, facts(Platform::Docker), &[&numbers, &format!("`--ulimit memlock={needed}`")]);
+        check(libc::ENOMEM, facts(Platform::Systemd), &[&numbers, &format!("`LimitMEMLOCK={needed}`")]);
+        check(libc::ENOMEM, facts(Platform::Kubernetes), &[&numbers, "containerd.service"]);
+        check(libc::ENOMEM, facts(Platform::Host), &[&numbers, &format!("`ulimit -l {}`", needed / 1024)]);
         // Enough for us alone: somebody else of this user has the rest.
         let host = facts(Platform::Docker);
-        let memlock = Memlock {
-            limit: 1 << 20,
-            needed: 1 << 20,
-            is_exempt: false,
-        };
-        let cure = RingUnavailable {
-            cause: Cause::ShortOfMemory(memlock),
-            host,
-        }
-        .cure();
-        assert!(
-            cure.contains("the limit is shared") && cure.contains("memlock=2097152"),
-            "{cure}"
-        );
+        let memlock = Memlock { limit: 1 << 20, needed: 1 << 20, is_exempt: false };
+        let cure = RingUnavailable { cause: Cause::ShortOfMemory(memlock), host }.cure();
+        assert!(cure.contains("the limit is shared") && cure.contains("memlock=2097152"), "{cure}");
         // Root is not bound by it, so it is memory itself that is short.
         check(
             libc::ENOMEM,
-            HostFacts {
-                is_memlock_exempt: true,
-                ..facts(Platform::Host)
-            },
+            HostFacts { is_memlock_exempt: true, ..facts(Platform::Host) },
             &["Cannot allocate memory"],
         );
     }
@@ -638,15 +461,8 @@ mod tests {
     #[test]
     fn memlock_is_what_glommio_insists_on_or_what_shards_cost() {
         assert_eq!(memlock_needed(1), MEMLOCK_BYTES_MIN);
-        assert_eq!(
-            memlock_needed(8),
-            8 * MEMLOCK_BYTES_PER_SHARD + MEMLOCK_BYTES_PER_PROCESS
-        );
-        let memlock = |limit, is_exempt| Memlock {
-            limit,
-            needed: 1000,
-            is_exempt,
-        };
+        assert_eq!(memlock_needed(8), 8 * MEMLOCK_BYTES_PER_SHARD + MEMLOCK_BYTES_PER_PROCESS);
+        let memlock = |limit, is_exempt| Memlock { limit, needed: 1000, is_exempt };
         assert!(memlock(999, false).is_short() && memlock(999, false).warning().is_some());
         assert!(!memlock(999, true).is_short());
         assert!(!memlock(1000, false).is_short());
@@ -655,11 +471,7 @@ mod tests {
     /// A folder tree with these files, and what is read from it.
     fn read(files: &[(&str, &str)], env: &[(&str, &str)]) -> HostFacts {
         let root = fixture(files);
-        let find = |name: &str| {
-            env.iter()
-                .find(|(key, _)| *key == name)
-                .map(|(_, value)| (*value).to_owned())
-        };
+        let find = |name: &str| env.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
         HostFacts::read(root.path(), find)
     }
 
@@ -673,41 +485,17 @@ mod tests {
         let service = ("proc/self/cgroup", "0::/system.slice/everycore.service\n");
         check(&[], &[], Platform::Host);
         check(&[(".dockerenv", "")], &[], Platform::Docker);
-        check(
-            &[(".dockerenv", ""), (release, "6.10.14-linuxkit\n")],
-            &[],
-            Platform::DockerDesktop,
-        );
-        check(
-            &[("run/.containerenv", "")],
-            &[("container", "podman")],
-            Platform::Podman,
-        );
+        check(&[(".dockerenv", ""), (release, "6.10.14-linuxkit\n")], &[], Platform::DockerDesktop);
+        check(&[("run/.containerenv", "")], &[("container", "podman")], Platform::Podman);
         check(&[], &[("container", "lxc")], Platform::Container);
-        check(
-            &[(".dockerenv", "")],
-            &[("KUBERNETES_SERVICE_HOST", "10.0.0.1")],
-            Platform::Kubernetes,
-        );
-        check(
-            &[],
-            &[("AWS_EXECUTION_ENV", "AWS_ECS_FARGATE")],
-            Platform::Fargate,
-        );
+        check(&[(".dockerenv", "")], &[("KUBERNETES_SERVICE_HOST", "10.0.0.1")], Platform::Kubernetes);
+        check(&[], &[("AWS_EXECUTION_ENV", "AWS_ECS_FARGATE")], Platform::Fargate);
         check(&[], &[("AWS_EXECUTION_ENV", "AWS_ECS_EC2")], Platform::Host);
         check(&[service], &[("INVOCATION_ID", "1")], Platform::Systemd);
         check(&[service], &[], Platform::Host);
-        check(
-            &[("proc/self/cgroup", "0::/user.slice/session-1.scope\n")],
-            &[("INVOCATION_ID", "1")],
-            Platform::Host,
-        );
+        check(&[("proc/self/cgroup", "0::/user.slice/session-1.scope\n")], &[("INVOCATION_ID", "1")], Platform::Host);
         let version = "Linux version 4.4.0 #1 SMP Sun Jan 10 15:06:54 PST 2016\n";
-        check(
-            &[("proc/version", version), (".dockerenv", "")],
-            &[],
-            Platform::Gvisor,
-        );
+        check(&[("proc/version", version), (".dockerenv", "")], &[], Platform::Gvisor);
     }
 
     #[test]
@@ -731,23 +519,13 @@ mod tests {
         let rootless = [files[0], files[1], files[2], uid_map("0 1000 1\n")];
         assert!(!read(&rootless, &[]).is_memlock_exempt);
         let nothing = read(&[], &[]);
-        assert_eq!(
-            (
-                nothing.disabled,
-                nothing.is_filtered,
-                nothing.is_memlock_exempt
-            ),
-            (None, false, false)
-        );
+        assert_eq!((nothing.disabled, nothing.is_filtered, nothing.is_memlock_exempt), (None, false, false));
     }
 
     #[test]
     fn preflight_of_this_host_succeeds_or_says_why() {
         match preflight(1) {
-            Ok(preflight) => assert!(
-                preflight.to_string().starts_with("io_uring on Linux "),
-                "{preflight}"
-            ),
+            Ok(preflight) => assert!(preflight.to_string().starts_with("io_uring on Linux "), "{preflight}"),
             Err(error) => println!("skipped: {error}"),
         }
     }

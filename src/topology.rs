@@ -68,9 +68,7 @@ impl FromStr for CpuList {
 
     /// Fails on anything but ids below 1024 and ascending ranges of them, separated by commas.
     fn from_str(text: &str) -> Result<Self, TopologyError> {
-        let bad = || TopologyError::BadList {
-            text: text.to_owned(),
-        };
+        let bad = || TopologyError::BadList { text: text.to_owned() };
         let id = |digits: &str| {
             let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
             let id = if is_number { digits.parse().ok() } else { None };
@@ -78,10 +76,7 @@ impl FromStr for CpuList {
         };
         let mut ids = Vec::new();
         for part in text.trim().split(',') {
-            let (first, last) = part
-                .trim()
-                .split_once('-')
-                .unwrap_or((part.trim(), part.trim()));
+            let (first, last) = part.trim().split_once('-').unwrap_or((part.trim(), part.trim()));
             let (first, last) = (id(first)?, id(last)?);
             if first > last {
                 return Err(bad());
@@ -135,10 +130,7 @@ impl Host {
     /// [`ShardPlan::decide`] says so.
     pub fn read() -> Self {
         let allowed = core_affinity::get_core_ids().unwrap_or_default();
-        Self::read_from(
-            Path::new("/"),
-            allowed.into_iter().map(|core| core.id).collect(),
-        )
+        Self::read_from(Path::new("/"), allowed.into_iter().map(|core| core.id).collect())
     }
 
     /// Reads the `/proc` and `/sys` beneath `root`, for the cores `allowed`.
@@ -146,18 +138,10 @@ impl Host {
         let nodes = node_lists(root);
         let core = |&id: &usize| Core {
             id,
-            node: nodes
-                .iter()
-                .find(|(_, list)| list.contains(id))
-                .map(|(node, _)| *node),
-            siblings: read_list(&root.join(format!(
-                "sys/devices/system/cpu/cpu{id}/topology/thread_siblings_list"
-            ))),
+            node: nodes.iter().find(|(_, list)| list.contains(id)).map(|(node, _)| *node),
+            siblings: read_list(&root.join(format!("sys/devices/system/cpu/cpu{id}/topology/thread_siblings_list"))),
         };
-        Self {
-            cores: allowed.ids().iter().map(core).collect(),
-            quota: Quota::read_from(root),
-        }
+        Self { cores: allowed.ids().iter().map(core).collect(), quota: Quota::read_from(root) }
     }
 
     /// The ids of its cores.
@@ -175,12 +159,7 @@ fn node_lists(root: &Path) -> Vec<(usize, CpuList)> {
         return Vec::new();
     };
     let node = |entry: fs::DirEntry| {
-        let id = entry
-            .file_name()
-            .to_str()?
-            .strip_prefix("node")?
-            .parse()
-            .ok()?;
+        let id = entry.file_name().to_str()?.strip_prefix("node")?.parse().ok()?;
         // A node of memory alone has an empty list, which does not parse and is no loss.
         Some((id, read_list(&entry.path().join("cpulist"))?))
     };
@@ -231,12 +210,7 @@ impl ShardPlan {
             return Err(TopologyError::NoCore);
         }
         let cores = cpus.unwrap_or_else(|| allowed.clone());
-        let refused: CpuList = cores
-            .ids()
-            .iter()
-            .copied()
-            .filter(|&core| !allowed.contains(core))
-            .collect();
+        let refused: CpuList = cores.ids().iter().copied().filter(|&core| !allowed.contains(core)).collect();
         if !refused.is_empty() || cores.is_empty() {
             return Err(TopologyError::NotAllowed { refused, allowed });
         }
@@ -247,27 +221,15 @@ impl ShardPlan {
             return Err(TopologyError::ShardCount { requested: shards });
         }
         if shards > cores.len() && pin != PinMode::Off {
-            return Err(TopologyError::MoreShardsThanCores {
-                requested: shards,
-                cores,
-            });
+            return Err(TopologyError::MoreShardsThanCores { requested: shards, cores });
         }
         let is_pinned = match pin {
             PinMode::On => true,
             PinMode::Off => false,
             PinMode::Auto => quota_cores.is_none_or(|quota| quota >= cores.len() as f64),
         };
-        let cores = if is_pinned {
-            best(host, &cores, shards)
-        } else {
-            cores
-        };
-        Ok(Self {
-            shards,
-            cores,
-            is_pinned,
-            quota_cores,
-        })
+        let cores = if is_pinned { best(host, &cores, shards) } else { cores };
+        Ok(Self { shards, cores, is_pinned, quota_cores })
     }
 
     /// Number of shards, 1 or more.
@@ -277,11 +239,7 @@ impl ShardPlan {
 
     /// The core that this shard is tied to; `None`: it may run on all [`cores`](Self::cores).
     pub fn core_of(&self, shard: usize) -> Option<usize> {
-        if self.is_pinned {
-            self.cores.ids().get(shard).copied()
-        } else {
-            None
-        }
+        if self.is_pinned { self.cores.ids().get(shard).copied() } else { None }
     }
 
     /// The cores in use: pinned, one a shard; else those that all shards' threads may run on.
@@ -297,16 +255,10 @@ impl ShardPlan {
 
 /// The `count` cores of `cores` that get in each other's way least.
 fn best(host: &Host, cores: &CpuList, count: usize) -> CpuList {
-    let mut ranked: Vec<_> = host
-        .cores
-        .iter()
-        .filter(|core| cores.contains(core.id))
-        .collect();
+    let mut ranked: Vec<_> = host.cores.iter().filter(|core| cores.contains(core.id)).collect();
     let is_second_thread = |core: &Core| {
         let siblings = core.siblings.iter().flat_map(|list| list.ids());
-        siblings
-            .clone()
-            .any(|&sibling| sibling < core.id && cores.contains(sibling))
+        siblings.clone().any(|&sibling| sibling < core.id && cores.contains(sibling))
     };
     ranked.sort_by_key(|core| (is_second_thread(core), core.node, core.id));
     ranked.into_iter().take(count).map(|core| core.id).collect()
@@ -317,12 +269,7 @@ impl fmt::Display for ShardPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let plural = |n: usize| if n == 1 { "" } else { "s" };
         let (shards, cores) = (self.shards, &self.cores);
-        write!(
-            f,
-            "{shards} shard{} on core{} {cores} ",
-            plural(shards),
-            plural(cores.len())
-        )?;
+        write!(f, "{shards} shard{} on core{} {cores} ", plural(shards), plural(cores.len()))?;
         match self.quota_cores {
             _ if self.is_pinned => write!(f, "(pinned)"),
             Some(quota) => write!(f, "(not pinned, quota of {quota:.2} cores)"),
@@ -368,20 +315,13 @@ impl fmt::Display for TopologyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BadList { text } => {
-                write!(
-                    f,
-                    "expected cores below {SHARDS_MAX} such as 0-3,6, got {text:?}"
-                )
+                write!(f, "expected cores below {SHARDS_MAX} such as 0-3,6, got {text:?}")
             }
-            Self::NoCore => write!(
-                f,
-                "expected a list of cores from sched_getaffinity, got none; let the sandbox allow this call"
-            ),
+            Self::NoCore => {
+                write!(f, "expected a list of cores from sched_getaffinity, got none; let the sandbox allow this call")
+            }
             Self::NotAllowed { refused, allowed } if refused.is_empty() => {
-                write!(
-                    f,
-                    "expected at least one core; this process may use {allowed}"
-                )
+                write!(f, "expected at least one core; this process may use {allowed}")
             }
             Self::NotAllowed { refused, allowed } => write!(
                 f,
@@ -428,11 +368,7 @@ pub(crate) mod tests {
         #[track_caller]
         fn check(text: &str, ids: &[usize], shown: &str) {
             let list = list(text);
-            assert_eq!(
-                (list.ids(), list.to_string().as_str()),
-                (ids, shown),
-                "{text}"
-            );
+            assert_eq!((list.ids(), list.to_string().as_str()), (ids, shown), "{text}");
         }
         check("0", &[0], "0");
         check("0-3,6", &[0, 1, 2, 3, 6], "0-3,6");
@@ -444,27 +380,9 @@ pub(crate) mod tests {
 
     #[test]
     fn cpu_list_refuses_what_it_cannot_read() {
-        for text in [
-            "",
-            ",",
-            "a",
-            "1,",
-            "3-1",
-            "-1",
-            "1-",
-            "1-2-3",
-            "+1",
-            "1024",
-            "0-1024",
-            "99999999999999999999",
-        ] {
+        for text in ["", ",", "a", "1,", "3-1", "-1", "1-", "1-2-3", "+1", "1024", "0-1024", "99999999999999999999"] {
             let error = text.parse::<CpuList>().unwrap_err();
-            assert_eq!(
-                error,
-                TopologyError::BadList {
-                    text: text.to_owned()
-                }
-            );
+            assert_eq!(error, TopologyError::BadList { text: text.to_owned() });
         }
     }
 
@@ -475,35 +393,18 @@ pub(crate) mod tests {
             ("sys/devices/system/node/node1/cpulist", "2-3\n"),
             ("sys/devices/system/node/node2/cpulist", "\n"),
             ("sys/devices/system/node/online", "0-2\n"),
-            (
-                "sys/devices/system/cpu/cpu2/topology/thread_siblings_list",
-                "2-3\n",
-            ),
+            ("sys/devices/system/cpu/cpu2/topology/thread_siblings_list", "2-3\n"),
         ]);
         let host = Host::read_from(root.path(), list("1-2,5"));
         let core = |id, node, siblings| Core { id, node, siblings };
-        assert_eq!(
-            host.cores,
-            [
-                core(1, Some(0), None),
-                core(2, Some(1), Some(list("2,3"))),
-                core(5, None, None)
-            ]
-        );
+        assert_eq!(host.cores, [core(1, Some(0), None), core(2, Some(1), Some(list("2,3"))), core(5, None, None)]);
     }
 
     fn host(cores: &str, quota: Option<f64>) -> Host {
-        let core = |&id: &usize| Core {
-            id,
-            node: None,
-            siblings: None,
-        };
+        let core = |&id: &usize| Core { id, node: None, siblings: None };
         Host {
             cores: list(cores).ids().iter().map(core).collect(),
-            quota: quota.map(|cores| Quota {
-                cores,
-                group: PathBuf::new(),
-            }),
+            quota: quota.map(|cores| Quota { cores, group: PathBuf::new() }),
         }
     }
 
@@ -519,95 +420,31 @@ pub(crate) mod tests {
         }
         use PinMode::{Auto, Off, On};
         let four = host("0-3", None);
-        check(
-            (None, None, Auto),
-            &host("0,1", None),
-            "2 shards on cores 0,1 (pinned)",
-        );
-        check(
-            (None, None, Auto),
-            &host("5", None),
-            "1 shard on core 5 (pinned)",
-        );
-        check(
-            (None, None, Off),
-            &four,
-            "4 shards on cores 0-3 (not pinned)",
-        );
-        check(
-            (Some(2), None, Auto),
-            &four,
-            "2 shards on cores 0,1 (pinned)",
-        );
-        check(
-            (Some(2), None, Off),
-            &four,
-            "2 shards on cores 0-3 (not pinned)",
-        );
-        check(
-            (None, Some("1,3"), Auto),
-            &four,
-            "2 shards on cores 1,3 (pinned)",
-        );
-        check(
-            (Some(1), Some("1,3"), Auto),
-            &four,
-            "1 shard on core 1 (pinned)",
-        );
-        check(
-            (Some(5), None, Off),
-            &four,
-            "5 shards on cores 0-3 (not pinned)",
-        );
+        check((None, None, Auto), &host("0,1", None), "2 shards on cores 0,1 (pinned)");
+        check((None, None, Auto), &host("5", None), "1 shard on core 5 (pinned)");
+        check((None, None, Off), &four, "4 shards on cores 0-3 (not pinned)");
+        check((Some(2), None, Auto), &four, "2 shards on cores 0,1 (pinned)");
+        check((Some(2), None, Off), &four, "2 shards on cores 0-3 (not pinned)");
+        check((None, Some("1,3"), Auto), &four, "2 shards on cores 1,3 (pinned)");
+        check((Some(1), Some("1,3"), Auto), &four, "1 shard on core 1 (pinned)");
+        check((Some(5), None, Off), &four, "5 shards on cores 0-3 (not pinned)");
         // Quotas: whole cores, at least one; pinned only if as large as the cores.
-        check(
-            (None, None, Auto),
-            &host("0-3", Some(0.5)),
-            "1 shard on cores 0-3 (not pinned, quota of 0.50 cores)",
-        );
-        check(
-            (None, None, Auto),
-            &host("0-3", Some(2.9)),
-            "2 shards on cores 0-3 (not pinned, quota of 2.90 cores)",
-        );
-        check(
-            (None, None, On),
-            &host("0-3", Some(2.9)),
-            "2 shards on cores 0,1 (pinned)",
-        );
-        check(
-            (None, None, Auto),
-            &host("0-3", Some(4.0)),
-            "4 shards on cores 0-3 (pinned)",
-        );
-        check(
-            (None, None, Auto),
-            &host("0-3", Some(64.0)),
-            "4 shards on cores 0-3 (pinned)",
-        );
+        check((None, None, Auto), &host("0-3", Some(0.5)), "1 shard on cores 0-3 (not pinned, quota of 0.50 cores)");
+        check((None, None, Auto), &host("0-3", Some(2.9)), "2 shards on cores 0-3 (not pinned, quota of 2.90 cores)");
+        check((None, None, On), &host("0-3", Some(2.9)), "2 shards on cores 0,1 (pinned)");
+        check((None, None, Auto), &host("0-3", Some(4.0)), "4 shards on cores 0-3 (pinned)");
+        check((None, None, Auto), &host("0-3", Some(64.0)), "4 shards on cores 0-3 (pinned)");
         check(
             (Some(4), None, Auto),
             &host("0-3", Some(2.0)),
             "4 shards on cores 0-3 (not pinned, quota of 2.00 cores)",
         );
-        check(
-            (None, Some("2,3"), Auto),
-            &host("0-3", Some(2.0)),
-            "2 shards on cores 2,3 (pinned)",
-        );
+        check((None, Some("2,3"), Auto), &host("0-3", Some(2.0)), "2 shards on cores 2,3 (pinned)");
         // Refusals.
-        check(
-            (None, None, Auto),
-            &host("7", None),
-            "1 shard on core 7 (pinned)",
-        );
+        check((None, None, Auto), &host("7", None), "1 shard on core 7 (pinned)");
         check((None, None, Auto), &Host::default(), "NoCore");
         check((Some(0), None, Auto), &four, "ShardCount { requested: 0 }");
-        check(
-            (Some(1025), None, Off),
-            &four,
-            "ShardCount { requested: 1025 }",
-        );
+        check((Some(1025), None, Off), &four, "ShardCount { requested: 1025 }");
         for pin in [Auto, On] {
             let expected = "MoreShardsThanCores { requested: 5, cores: CpuList([0, 1, 2, 3]) }";
             check((Some(5), None, pin), &four, expected);
@@ -616,34 +453,21 @@ pub(crate) mod tests {
 
     #[test]
     fn plan_refuses_a_foreign_core_and_names_the_allowed() {
-        let error = ShardPlan::decide(None, Some(list("1,4-5")), PinMode::Off, &host("0-3", None))
-            .unwrap_err();
+        let error = ShardPlan::decide(None, Some(list("1,4-5")), PinMode::Off, &host("0-3", None)).unwrap_err();
         let text = error.to_string();
-        assert!(
-            text.starts_with("this process may not run on core 4,5, only on 0-3; choose"),
-            "{text}"
-        );
+        assert!(text.starts_with("this process may not run on core 4,5, only on 0-3; choose"), "{text}");
     }
 
     #[test]
     fn plan_prefers_physical_cores_then_one_node() {
-        let core = |id, node, siblings: &str| Core {
-            id,
-            node: Some(node),
-            siblings: Some(list(siblings)),
-        };
+        let core = |id, node, siblings: &str| Core { id, node: Some(node), siblings: Some(list(siblings)) };
         let host = Host {
             // Second threads are 4-7; cores 1 and 3 are on node 1.
-            cores: (0..8)
-                .map(|id| core(id, id % 2, &format!("{},{}", id % 4, id % 4 + 4)))
-                .collect(),
+            cores: (0..8).map(|id| core(id, id % 2, &format!("{},{}", id % 4, id % 4 + 4))).collect(),
             quota: None,
         };
         let cores = |shards, cpus: Option<&str>| {
-            ShardPlan::decide(Some(shards), cpus.map(list), PinMode::Auto, &host)
-                .unwrap()
-                .cores()
-                .to_string()
+            ShardPlan::decide(Some(shards), cpus.map(list), PinMode::Auto, &host).unwrap().cores().to_string()
         };
         assert_eq!(cores(2, None), "0,2");
         assert_eq!(cores(3, None), "0-2");
@@ -654,17 +478,10 @@ pub(crate) mod tests {
 
     #[test]
     fn plan_tells_the_core_of_each_shard() {
-        let plan =
-            ShardPlan::decide(None, Some(list("1,3")), PinMode::On, &host("0-3", None)).unwrap();
-        assert_eq!(
-            [0, 1, 2].map(|shard| plan.core_of(shard)),
-            [Some(1), Some(3), None]
-        );
+        let plan = ShardPlan::decide(None, Some(list("1,3")), PinMode::On, &host("0-3", None)).unwrap();
+        assert_eq!([0, 1, 2].map(|shard| plan.core_of(shard)), [Some(1), Some(3), None]);
         let plan = ShardPlan::decide(None, None, PinMode::Off, &host("0-3", None)).unwrap();
-        assert_eq!(
-            (plan.shards(), plan.core_of(0), plan.is_pinned()),
-            (4, None, false)
-        );
+        assert_eq!((plan.shards(), plan.core_of(0), plan.is_pinned()), (4, None, false));
     }
 
     #[test]

@@ -8,9 +8,7 @@ use std::time::Duration;
 use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::config::{
-    Address, Balance, ConfigError, Endpoints, ServerConfig, StatsPolicy, address_or_port,
-};
+use crate::config::{Address, Balance, ConfigError, Endpoints, ServerConfig, StatsPolicy, address_or_port};
 use crate::limits::*;
 use crate::topology::{CpuList, PinMode};
 
@@ -28,16 +26,8 @@ pub mod exit {
 
 /// HTTP server runtime for Linux: one pinned executor, one listener and one io_uring per core.
 #[derive(Debug, Parser)]
-#[command(
-    name = "everycore",
-    version,
-    about,
-    max_term_width = 100,
-    subcommand_required = true
-)]
-#[command(
-    after_help = "Exit codes: 0 drained, 1 failed while running, 2 wrong usage, 69 io_uring unavailable."
-)]
+#[command(name = "everycore", version, about, max_term_width = 100, subcommand_required = true)]
+#[command(after_help = "Exit codes: 0 drained, 1 failed while running, 2 wrong usage, 69 io_uring unavailable.")]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -59,10 +49,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct HealthcheckArgs {
     /// An http:// address that answers 200 if all is well.
-    #[arg(
-        default_value = "http://127.0.0.1:8080/healthz",
-        env = "EVERYCORE_HEALTHCHECK_URL"
-    )]
+    #[arg(default_value = "http://127.0.0.1:8080/healthz", env = "EVERYCORE_HEALTHCHECK_URL")]
     pub url: String,
 }
 
@@ -81,23 +68,13 @@ pub struct DoctorArgs {
 #[derive(Debug, Args)]
 #[command(next_line_help = false)]
 pub struct ServeArgs {
+    #[allow(rustdoc::broken_intra_doc_links)] // it is help, where brackets are brackets
     /// IP:PORT, [IPv6]:PORT, :PORT (every IPv4 interface) or unix:/path?mode=660; may come again
-    #[arg(
-        long,
-        short,
-        value_name = "ADDR",
-        env = "EVERYCORE_LISTEN",
-        value_delimiter = ','
-    )]
+    #[arg(long, short, value_name = "ADDR", env = "EVERYCORE_LISTEN", value_delimiter = ',')]
     #[arg(default_value = "127.0.0.1:8080", help_heading = LISTENING)]
     pub listen: Vec<Address>,
     /// Serve TCP echo at this address too, or at this port of 127.0.0.1; may come again
-    #[arg(
-        long,
-        value_name = "ADDR|PORT",
-        env = "EVERYCORE_ECHO",
-        value_delimiter = ','
-    )]
+    #[arg(long, value_name = "ADDR|PORT", env = "EVERYCORE_ECHO", value_delimiter = ',')]
     #[arg(value_parser = address_or_port, help_heading = LISTENING)]
     pub echo: Vec<Address>,
     /// Connections that wait for accept, each listener
@@ -333,20 +310,14 @@ impl From<BalanceArg> for Balance {
 fn shards(text: &str) -> Result<Auto<usize>, String> {
     match text {
         "auto" => Ok(Auto(None)),
-        _ => text
-            .parse()
-            .map(|n| Auto(Some(n)))
-            .map_err(|_| "expected a number, or auto".to_owned()),
+        _ => text.parse().map(|n| Auto(Some(n))).map_err(|_| "expected a number, or auto".to_owned()),
     }
 }
 
 fn number_or_off(text: &str) -> Result<Off<u64>, String> {
     match text {
         "off" => Ok(Off(None)),
-        _ => text
-            .parse()
-            .map(|n| Off(Some(n)))
-            .map_err(|_| "expected a number, or off".to_owned()),
+        _ => text.parse().map(|n| Off(Some(n))).map_err(|_| "expected a number, or off".to_owned()),
     }
 }
 
@@ -372,10 +343,7 @@ fn duration(text: &str) -> Result<Duration, String> {
         "h" => 3_600_000_000,
         _ => 0,
     };
-    let micros = digits
-        .parse::<u64>()
-        .ok()
-        .and_then(|count| count.checked_mul(micros_per_unit));
+    let micros = digits.parse::<u64>().ok().and_then(|count| count.checked_mul(micros_per_unit));
     match micros.filter(|_| micros_per_unit > 0) {
         Some(micros) => Ok(Duration::from_micros(micros)),
         None => Err("expected a time such as 10, 10s, 250ms, 2m".to_owned()),
@@ -390,16 +358,9 @@ mod tests {
 
     /// The config of `serve` with these flags; the process' environment must not speak of `EVERYCORE_`.
     fn config(flags: &str) -> Result<ServerConfig, String> {
-        let args = ["everycore", "serve"]
-            .into_iter()
-            .chain(flags.split_whitespace());
-        match Cli::try_parse_from(args)
-            .map_err(|error| error.to_string())?
-            .command
-        {
-            Command::Serve(args) => {
-                ServerConfig::try_from(*args).map_err(|error| error.to_string())
-            }
+        let args = ["everycore", "serve"].into_iter().chain(flags.split_whitespace());
+        match Cli::try_parse_from(args).map_err(|error| error.to_string())?.command {
+            Command::Serve(args) => ServerConfig::try_from(*args).map_err(|error| error.to_string()),
             other => Err(format!("{other:?}")),
         }
     }
@@ -423,10 +384,7 @@ mod tests {
                 continue;
             };
             let expected = format!("EVERYCORE_{}", long.to_uppercase().replace('-', "_"));
-            assert_eq!(
-                arg.get_env().and_then(|name| name.to_str()),
-                Some(expected.as_str())
-            );
+            assert_eq!(arg.get_env().and_then(|name| name.to_str()), Some(expected.as_str()));
         }
     }
 
@@ -487,31 +445,13 @@ mod tests {
         }
         check("--listen localhost:80", "host names are not looked up");
         check("--shards many", "expected a number, or auto");
-        check(
-            "--shards 0",
-            "shards: expected a number of shards, 1 to 1024, got 0",
-        );
-        check(
-            "--cpus 3-1",
-            "expected cores below 1024 such as 0-3,6, got \"3-1\"",
-        );
-        check(
-            "--idle-timeout 5d",
-            "expected a time such as 10, 10s, 250ms, 2m",
-        );
-        check(
-            "--idle-timeout 0",
-            "idle-timeout: expected more than 0 and 24 hours at most, got 0s",
-        );
-        check(
-            "--balance fair",
-            "[possible values: kernel, cpu, random, round-robin, least-conn]",
-        );
+        check("--shards 0", "shards: expected a number of shards, 1 to 1024, got 0");
+        check("--cpus 3-1", "expected cores below 1024 such as 0-3,6, got \"3-1\"");
+        check("--idle-timeout 5d", "expected a time such as 10, 10s, 250ms, 2m");
+        check("--idle-timeout 0", "idle-timeout: expected more than 0 and 24 hours at most, got 0s");
+        check("--balance fair", "[possible values: kernel, cpu, random, round-robin, least-conn]");
         check("--pin maybe", "[possible values: auto, on, off]");
-        check(
-            "--livez health",
-            "livez: expected a path such as /healthz, or off, got health",
-        );
+        check("--livez health", "livez: expected a path such as /healthz, or off, got health");
         check("--max-requests no", "expected a number, or off");
     }
 
@@ -544,22 +484,11 @@ mod tests {
         let parse = |line: &str| Cli::try_parse_from(line.split(' ')).map(|cli| cli.command);
         assert!(matches!(
             parse("everycore doctor --json --strict"),
-            Ok(Command::Doctor(DoctorArgs {
-                json: true,
-                strict: true
-            }))
+            Ok(Command::Doctor(DoctorArgs { json: true, strict: true }))
         ));
-        let Ok(Command::Healthcheck(args)) = parse("everycore healthcheck") else {
-            panic!("default address")
-        };
+        let Ok(Command::Healthcheck(args)) = parse("everycore healthcheck") else { panic!("default address") };
         assert_eq!(args.url, "http://127.0.0.1:8080/healthz");
-        assert_eq!(
-            parse("everycore").unwrap_err().exit_code(),
-            i32::from(exit::USAGE)
-        );
-        assert_eq!(
-            parse("everycore serve --nope").unwrap_err().exit_code(),
-            i32::from(exit::USAGE)
-        );
+        assert_eq!(parse("everycore").unwrap_err().exit_code(), i32::from(exit::USAGE));
+        assert_eq!(parse("everycore serve --nope").unwrap_err().exit_code(), i32::from(exit::USAGE));
     }
 }

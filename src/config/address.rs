@@ -53,44 +53,32 @@ impl FromStr for Address {
             let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
             let mode = query.strip_prefix("mode=").and_then(octal_mode);
             if mode.is_none() && rest.contains('?') {
-                return bad(
-                    "nothing but ?mode=660 (octal, 777 at most) after a unix socket's path",
-                );
+                return bad("nothing but ?mode=660 (octal, 777 at most) after a unix socket's path");
             }
             if !path.starts_with('/') || path.ends_with('/') || path.contains('\0') {
                 return bad("an absolute path after unix:, such as unix:/run/everycore.sock");
             }
             if path.len() > UNIX_PATH_BYTES_MAX {
-                return bad(
-                    "a unix socket's path of 107 bytes at most (the kernel's limit): choose a shorter one",
-                );
+                return bad("a unix socket's path of 107 bytes at most (the kernel's limit): choose a shorter one");
             }
-            return Ok(Self::Unix {
-                path: path.into(),
-                mode,
-            });
+            return Ok(Self::Unix { path: path.into(), mode });
         }
         if let Ok(address) = text.parse() {
             return Ok(Self::Tcp(address));
         }
         match text.strip_prefix(':').and_then(port) {
             Some(port) => Ok(Self::Tcp((Ipv4Addr::UNSPECIFIED, port).into())),
-            None => bad(
-                "IP:PORT, [IPv6]:PORT, :PORT (every IPv4 interface) or unix:/path; host names are not looked up",
-            ),
+            None => {
+                bad("IP:PORT, [IPv6]:PORT, :PORT (every IPv4 interface) or unix:/path; host names are not looked up")
+            }
         }
     }
 }
 
 /// Up to 777, with a leading zero or without.
 fn octal_mode(digits: &str) -> Option<u32> {
-    let is_octal =
-        (1..=4).contains(&digits.len()) && digits.bytes().all(|b| matches!(b, b'0'..=b'7'));
-    let mode = if is_octal {
-        u32::from_str_radix(digits, 8).ok()
-    } else {
-        None
-    };
+    let is_octal = (1..=4).contains(&digits.len()) && digits.bytes().all(|b| matches!(b, b'0'..=b'7'));
+    let mode = if is_octal { u32::from_str_radix(digits, 8).ok() } else { None };
     mode.filter(|&mode| mode <= 0o777)
 }
 
@@ -113,10 +101,7 @@ impl fmt::Display for Address {
         match self {
             Self::Tcp(address) => address.fmt(f),
             Self::Unix { path, mode: None } => write!(f, "unix:{}", path.display()),
-            Self::Unix {
-                path,
-                mode: Some(mode),
-            } => write!(f, "unix:{}?mode={mode:o}", path.display()),
+            Self::Unix { path, mode: Some(mode) } => write!(f, "unix:{}?mode={mode:o}", path.display()),
         }
     }
 }
@@ -130,15 +115,8 @@ mod tests {
         #[track_caller]
         fn check(text: &str, shown: &str, is_local: bool) {
             let address: Address = text.parse().unwrap();
-            assert_eq!(
-                (address.to_string().as_str(), address.is_local()),
-                (shown, is_local)
-            );
-            assert_eq!(
-                shown.parse::<Address>().unwrap(),
-                address,
-                "its own text means the same"
-            );
+            assert_eq!((address.to_string().as_str(), address.is_local()), (shown, is_local));
+            assert_eq!(shown.parse::<Address>().unwrap(), address, "its own text means the same");
         }
         check("127.0.0.1:8080", "127.0.0.1:8080", true);
         check("127.9.9.9:0", "127.9.9.9:0", true);
@@ -194,10 +172,7 @@ mod tests {
     #[test]
     fn address_or_port_takes_a_port_of_loopback() {
         assert_eq!(address_or_port("7").unwrap().to_string(), "127.0.0.1:7");
-        assert_eq!(
-            address_or_port("0.0.0.0:7").unwrap().to_string(),
-            "0.0.0.0:7"
-        );
+        assert_eq!(address_or_port("0.0.0.0:7").unwrap().to_string(), "0.0.0.0:7");
         assert!(address_or_port("65536").is_err());
         assert!(address_or_port("").is_err());
     }

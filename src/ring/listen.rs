@@ -48,9 +48,7 @@ impl ListenOptions {
             defer_accept: config.defer_accept,
             fast_open: config.fast_open,
             balance: config.balance,
-            cores: (0..plan.shards())
-                .map_while(|shard| plan.core_of(shard))
-                .collect(),
+            cores: (0..plan.shards()).map_while(|shard| plan.core_of(shard)).collect(),
         }
     }
 }
@@ -74,20 +72,12 @@ pub struct Listeners {
 ///
 /// # Errors
 /// The address is in use, is not this host's, is forbidden, or the system failed; each with its cure.
-pub fn bind_all(
-    address: &Address,
-    shards: usize,
-    options: &ListenOptions,
-) -> Result<Listeners, BindError> {
+pub fn bind_all(address: &Address, shards: usize, options: &ListenOptions) -> Result<Listeners, BindError> {
     match address {
         Address::Tcp(wanted) => bind_tcp(*wanted, shards, options),
         Address::Unix { path, mode } => bind_unix(path, *mode, shards, options),
     }
-    .map_err(|(step, cause)| BindError {
-        address: address.clone(),
-        step,
-        cause,
-    })
+    .map_err(|(step, cause)| BindError { address: address.clone(), step, cause })
 }
 
 /// What went wrong, before the address is put to it.
@@ -105,11 +95,7 @@ impl<T> Step<T> for io::Result<T> {
 
 // ---- TCP -----------------------------------------------------------------------------------------
 
-fn bind_tcp(
-    wanted: SocketAddr,
-    shards: usize,
-    options: &ListenOptions,
-) -> Result<Listeners, Failure> {
+fn bind_tcp(wanted: SocketAddr, shards: usize, options: &ListenOptions) -> Result<Listeners, Failure> {
     let first = tcp_socket(wanted, options)?;
     if options.share_port {
         first.set_reuse_port(true).step("SO_REUSEPORT")?;
@@ -120,11 +106,7 @@ fn bind_tcp(
     // between a trial bind and the real one, or if it were switched on between `bind` and `listen` (both servers
     // then come to listen: tried on Linux 6.18). The kernel makes the group when the second listener joins.
     first.set_reuse_port(true).step("SO_REUSEPORT")?;
-    let bound = first
-        .local_addr()
-        .step("getsockname")?
-        .as_socket()
-        .unwrap_or(wanted);
+    let bound = first.local_addr().step("getsockname")?.as_socket().unwrap_or(wanted);
 
     let mut sockets = vec![first];
     while sockets.len() < shards {
@@ -138,21 +120,12 @@ fn bind_tcp(
         attach_balance(&sockets[0], &program).step("SO_ATTACH_REUSEPORT_CBPF")?;
     }
     let fds = sockets.into_iter().map(OwnedFd::from).collect();
-    Ok(Listeners {
-        address: Address::Tcp(bound),
-        fds,
-        socket_file: None,
-    })
+    Ok(Listeners { address: Address::Tcp(bound), fds, socket_file: None })
 }
 
 /// A socket with everything set but SO_REUSEPORT. (`Socket::new` sets CLOEXEC.)
 fn tcp_socket(address: SocketAddr, options: &ListenOptions) -> Result<Socket, Failure> {
-    let socket = Socket::new(
-        Domain::for_address(address),
-        Type::STREAM,
-        Some(Protocol::TCP),
-    )
-    .step("socket")?;
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP)).step("socket")?;
     // For connections in TIME_WAIT after a restart; it does not admit a second listener.
     socket.set_reuse_address(true).step("SO_REUSEADDR")?;
     if address.is_ipv6() {
@@ -160,8 +133,7 @@ fn tcp_socket(address: SocketAddr, options: &ListenOptions) -> Result<Socket, Fa
     }
     socket.set_tcp_nodelay(true).step("TCP_NODELAY")?;
     if options.defer_accept {
-        set_tcp_option(&socket, libc::TCP_DEFER_ACCEPT, DEFER_ACCEPT_SECONDS)
-            .step("TCP_DEFER_ACCEPT")?;
+        set_tcp_option(&socket, libc::TCP_DEFER_ACCEPT, DEFER_ACCEPT_SECONDS).step("TCP_DEFER_ACCEPT")?;
     }
     if options.fast_open {
         set_tcp_option(&socket, libc::TCP_FASTOPEN, FAST_OPEN_QUEUE).step("TCP_FASTOPEN")?;
@@ -169,11 +141,7 @@ fn tcp_socket(address: SocketAddr, options: &ListenOptions) -> Result<Socket, Fa
     Ok(socket)
 }
 
-fn bind_and_listen(
-    socket: &Socket,
-    address: SocketAddr,
-    options: &ListenOptions,
-) -> Result<(), Failure> {
+fn bind_and_listen(socket: &Socket, address: SocketAddr, options: &ListenOptions) -> Result<(), Failure> {
     socket.bind(&address.into()).step("bind")?;
     socket.listen(backlog(options)).step("listen")
 }
@@ -186,24 +154,11 @@ fn set_tcp_option(socket: &Socket, name: libc::c_int, value: u32) -> io::Result<
     set_option(socket, libc::IPPROTO_TCP, name, &value)
 }
 
-fn set_option<T>(
-    socket: &Socket,
-    level: libc::c_int,
-    name: libc::c_int,
-    value: &T,
-) -> io::Result<()> {
+fn set_option<T>(socket: &Socket, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
     let length = mem::size_of::<T>() as libc::socklen_t;
     // SAFETY: the kernel reads `length` bytes at `value`, which is borrowed for the call and that large. The
     // descriptor is open as long as `socket` is borrowed.
-    match unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            level,
-            name,
-            (&raw const *value).cast(),
-            length,
-        )
-    } {
+    match unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const *value).cast(), length) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
@@ -220,12 +175,7 @@ fn set_option<T>(
 /// them one by one while it runs should attach a new program.
 fn balance_program(balance: Balance, shards: usize, cores: &[usize]) -> Vec<libc::sock_filter> {
     use libc::{BPF_A, BPF_ABS, BPF_ALU, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_MOD, BPF_RET, BPF_W};
-    let op = |code: u32, jf: u8, k: u32| libc::sock_filter {
-        code: code as u16,
-        jt: 0,
-        jf,
-        k,
-    };
+    let op = |code: u32, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf, k };
     let ancillary = |offset: i32| (libc::SKF_AD_OFF + offset) as u32;
     let mut program = Vec::new();
     if balance == Balance::Cpu {
@@ -236,11 +186,7 @@ fn balance_program(balance: Balance, shards: usize, cores: &[usize]) -> Vec<libc
             program.push(op(BPF_RET | BPF_K, 0, shard as u32));
         }
     } else {
-        program.push(op(
-            BPF_LD | BPF_W | BPF_ABS,
-            0,
-            ancillary(libc::SKF_AD_RANDOM),
-        ));
+        program.push(op(BPF_LD | BPF_W | BPF_ABS, 0, ancillary(libc::SKF_AD_RANDOM)));
     }
     program.push(op(BPF_ALU | BPF_MOD | BPF_K, 0, shards as u32));
     program.push(op(BPF_RET | BPF_A, 0, 0));
@@ -249,29 +195,15 @@ fn balance_program(balance: Balance, shards: usize, cores: &[usize]) -> Vec<libc
 
 /// Any listener of the group takes the program for all of them.
 fn attach_balance(socket: &Socket, program: &[libc::sock_filter]) -> io::Result<()> {
-    let len =
-        u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    let len = u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
     // The kernel copies the program and writes nothing, the type's `*mut` notwithstanding.
-    let program = libc::sock_fprog {
-        len,
-        filter: program.as_ptr().cast_mut(),
-    };
-    set_option(
-        socket,
-        libc::SOL_SOCKET,
-        libc::SO_ATTACH_REUSEPORT_CBPF,
-        &program,
-    )
+    let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
+    set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF, &program)
 }
 
 // ---- unix sockets --------------------------------------------------------------------------------
 
-fn bind_unix(
-    path: &Path,
-    mode: Option<u32>,
-    shards: usize,
-    options: &ListenOptions,
-) -> Result<Listeners, Failure> {
+fn bind_unix(path: &Path, mode: Option<u32>, shards: usize, options: &ListenOptions) -> Result<Listeners, Failure> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None).step("socket")?;
     let name = socket2::SockAddr::unix(path).step("path")?;
     match socket.bind(&name) {
@@ -297,30 +229,18 @@ fn bind_unix(
         let copy = fds[0].try_clone().step("dup")?;
         fds.push(copy);
     }
-    let address = Address::Unix {
-        path: path.to_owned(),
-        mode,
-    };
-    Ok(Listeners {
-        address,
-        fds,
-        socket_file: Some(socket_file),
-    })
+    let address = Address::Unix { path: path.to_owned(), mode };
+    Ok(Listeners { address, fds, socket_file: Some(socket_file) })
 }
 
 /// Removes a socket's file if nobody listens on it; never any other file.
 fn remove_stale(path: &Path) -> Result<(), Failure> {
-    let is_socket = fs::symlink_metadata(path)
-        .step("stat")?
-        .file_type()
-        .is_socket();
+    let is_socket = fs::symlink_metadata(path).step("stat")?.file_type().is_socket();
     if !is_socket {
         return Err(("replace", io::Error::from(io::ErrorKind::AlreadyExists)));
     }
     match UnixStream::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            fs::remove_file(path).step("remove")
-        }
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path).step("remove"),
         // A full queue, or a socket of another type, has somebody behind it just the same.
         _ => Err(("bind", io::Error::from(io::ErrorKind::AddrInUse))),
     }
@@ -342,10 +262,7 @@ fn identity(path: &Path) -> io::Result<Identity> {
 
 impl SocketFile {
     fn at(path: &Path) -> io::Result<Self> {
-        Ok(Self {
-            path: path.to_owned(),
-            identity: identity(path)?,
-        })
+        Ok(Self { path: path.to_owned(), identity: identity(path)? })
     }
 }
 
@@ -374,9 +291,7 @@ pub struct BindError {
 impl BindError {
     /// What to do about it, if that can be told.
     fn cure(&self) -> Option<String> {
-        use io::ErrorKind::{
-            AddrInUse, AddrNotAvailable, AlreadyExists, NotFound, PermissionDenied,
-        };
+        use io::ErrorKind::{AddrInUse, AddrNotAvailable, AlreadyExists, NotFound, PermissionDenied};
         let is_unix = matches!(self.address, Address::Unix { .. });
         let cure = match (self.cause.kind(), &self.address) {
             (AddrInUse, Address::Tcp(address)) => {
@@ -389,16 +304,10 @@ impl BindError {
             (AddrInUse, Address::Unix { .. }) => {
                 "another process listens on this socket; end it or choose another path"
             }
-            (AlreadyExists, _) => {
-                "a file that is no socket is there; remove it yourself or choose another path"
-            }
-            (AddrNotAvailable, _) => {
-                "this host does not have the address; see `ip addr`, or listen on 0.0.0.0 or [::]"
-            }
+            (AlreadyExists, _) => "a file that is no socket is there; remove it yourself or choose another path",
+            (AddrNotAvailable, _) => "this host does not have the address; see `ip addr`, or listen on 0.0.0.0 or [::]",
             (NotFound, _) if is_unix => "the folder does not exist; make it",
-            (PermissionDenied, Address::Tcp(address))
-                if address.port() < 1024 && address.port() > 0 =>
-            {
+            (PermissionDenied, Address::Tcp(address)) if address.port() < 1024 && address.port() > 0 => {
                 "ports below 1024 need CAP_NET_BIND_SERVICE (or a lower net.ipv4.ip_unprivileged_port_start); choose a higher one"
             }
             (PermissionDenied, Address::Unix { .. }) => {
@@ -418,11 +327,7 @@ impl BindError {
 
 impl fmt::Display for BindError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "cannot listen on {}: {}: {}",
-            self.address, self.step, self.cause
-        )?;
+        write!(f, "cannot listen on {}: {}: {}", self.address, self.step, self.cause)?;
         match self.cure() {
             Some(cure) => write!(f, "; {cure}"),
             None => Ok(()),
@@ -473,10 +378,7 @@ mod tests {
     }
 
     fn refused(address: &Address, shards: usize) -> io::ErrorKind {
-        bind_all(address, shards, &options())
-            .unwrap_err()
-            .cause
-            .kind()
+        bind_all(address, shards, &options()).unwrap_err().cause.kind()
     }
 
     // ---- TCP
@@ -510,33 +412,18 @@ mod tests {
         let port = socket_address(&held.address).port();
         let text = error.to_string();
         assert_eq!(error.cause.kind(), io::ErrorKind::AddrInUse);
-        assert!(
-            text.starts_with(&format!("cannot listen on 127.0.0.1:{port}: ")),
-            "{text}"
-        );
-        assert!(
-            text.contains(&format!("ss -ltnp 'sport = :{port}'")),
-            "{text}"
-        );
+        assert!(text.starts_with(&format!("cannot listen on 127.0.0.1:{port}: ")), "{text}");
+        assert!(text.contains(&format!("ss -ltnp 'sport = :{port}'")), "{text}");
         // The wildcard address would take over a part of the port only; it is refused as well.
-        assert_eq!(
-            refused(&Address::Tcp((Ipv4Addr::UNSPECIFIED, port).into()), 2),
-            io::ErrorKind::AddrInUse
-        );
+        assert_eq!(refused(&Address::Tcp((Ipv4Addr::UNSPECIFIED, port).into()), 2), io::ErrorKind::AddrInUse);
         let foreign = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        assert_eq!(
-            refused(&Address::Tcp(foreign.local_addr().unwrap()), 2),
-            io::ErrorKind::AddrInUse
-        );
+        assert_eq!(refused(&Address::Tcp(foreign.local_addr().unwrap()), 2), io::ErrorKind::AddrInUse);
     }
 
     #[test]
     fn tcp_port_is_shared_when_both_agree() {
         let first = bind_all(&loopback(), 2, &options()).unwrap();
-        let sharing = ListenOptions {
-            share_port: true,
-            ..options()
-        };
+        let sharing = ListenOptions { share_port: true, ..options() };
         let second = bind_all(&first.address, 2, &sharing).unwrap();
         assert_eq!(second.address, first.address);
         drop(first);
@@ -571,36 +458,22 @@ mod tests {
             };
             let outcomes: Vec<_> = thread::scope(|scope| {
                 let threads: Vec<_> = (0..STARTERS).map(|_| scope.spawn(start_one)).collect();
-                threads
-                    .into_iter()
-                    .map(|thread| thread.join().unwrap())
-                    .collect()
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
             });
             let won = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
-            let lost = outcomes
-                .iter()
-                .filter(|&&outcome| outcome == Err(io::ErrorKind::AddrInUse))
-                .count();
+            let lost = outcomes.iter().filter(|&&outcome| outcome == Err(io::ErrorKind::AddrInUse)).count();
             assert_eq!((won, lost), (1, STARTERS - 1));
         }
     }
 
     #[test]
     fn tcp_both_wildcards_stand_side_by_side() {
-        let six = match bind_all(
-            &Address::Tcp((Ipv6Addr::UNSPECIFIED, 0).into()),
-            2,
-            &options(),
-        ) {
+        let six = match bind_all(&Address::Tcp((Ipv6Addr::UNSPECIFIED, 0).into()), 2, &options()) {
             Ok(listeners) => listeners,
             Err(error) => return println!("skipped: no IPv6 here ({error})"),
         };
         let port = socket_address(&six.address).port();
-        match bind_all(
-            &Address::Tcp((Ipv4Addr::UNSPECIFIED, port).into()),
-            2,
-            &options(),
-        ) {
+        match bind_all(&Address::Tcp((Ipv4Addr::UNSPECIFIED, port).into()), 2, &options()) {
             Ok(four) => assert_eq!(socket_address(&four.address).port(), port),
             // Somebody else may hold that port of IPv4; ours of IPv6 does not.
             Err(_) => println!("skipped: port {port} of IPv4 is taken"),
@@ -612,24 +485,13 @@ mod tests {
     fn tcp_options_are_set_when_asked_for() {
         let get = |options: &ListenOptions, name| {
             let sockets = sockets(bind_all(&loopback(), 2, options).unwrap());
-            sockets
-                .iter()
-                .map(|socket| tcp_option(socket, name))
-                .collect::<Vec<_>>()
+            sockets.iter().map(|socket| tcp_option(socket, name)).collect::<Vec<_>>()
         };
-        let asked = ListenOptions {
-            defer_accept: true,
-            fast_open: true,
-            ..options()
-        };
+        let asked = ListenOptions { defer_accept: true, fast_open: true, ..options() };
         assert_eq!(get(&options(), libc::TCP_DEFER_ACCEPT), [0, 0]);
         assert_eq!(get(&options(), libc::TCP_FASTOPEN), [0, 0]);
         // The kernel rounds the seconds to its own retransmission steps.
-        assert!(
-            get(&asked, libc::TCP_DEFER_ACCEPT)
-                .iter()
-                .all(|&seconds| seconds > 0)
-        );
+        assert!(get(&asked, libc::TCP_DEFER_ACCEPT).iter().all(|&seconds| seconds > 0));
         assert_eq!(get(&asked, libc::TCP_FASTOPEN), [FAST_OPEN_QUEUE; 2]);
     }
 
@@ -637,15 +499,7 @@ mod tests {
         let (mut value, mut length) = (0u32, 4 as libc::socklen_t);
         let pointer = (&raw mut value).cast();
         // SAFETY: the kernel writes at most `length` bytes at `value` and the new length at `length`.
-        let code = unsafe {
-            libc::getsockopt(
-                socket.as_raw_fd(),
-                libc::IPPROTO_TCP,
-                name,
-                pointer,
-                &mut length,
-            )
-        };
+        let code = unsafe { libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, name, pointer, &mut length) };
         assert_eq!(code, 0);
         value
     }
@@ -655,11 +509,7 @@ mod tests {
         #[track_caller]
         fn check(address: &str, errno: i32, expected: &str) {
             let cause = io::Error::from_raw_os_error(errno);
-            let error = BindError {
-                address: address.parse().unwrap(),
-                step: "bind",
-                cause,
-            };
+            let error = BindError { address: address.parse().unwrap(), step: "bind", cause };
             assert!(error.to_string().contains(expected), "{error}");
         }
         check("127.0.0.1:80", libc::EACCES, "CAP_NET_BIND_SERVICE");
@@ -669,11 +519,7 @@ mod tests {
         check("unix:/x/y", libc::ENOENT, "folder does not exist");
         check("unix:/x/y", libc::EACCES, "may not write to the folder");
         check("unix:/x/y", libc::EEXIST, "no socket");
-        check(
-            "127.0.0.1:8080",
-            libc::EIO,
-            "cannot listen on 127.0.0.1:8080: bind: ",
-        );
+        check("127.0.0.1:8080", libc::EIO, "cannot listen on 127.0.0.1:8080: bind: ");
     }
 
     // ---- balance
@@ -698,16 +544,10 @@ mod tests {
     }
 
     fn spread(shards: usize, balance: Balance, cores: &[usize], connections: usize) -> Vec<usize> {
-        let options = ListenOptions {
-            balance,
-            cores: cores.to_vec(),
-            ..options()
-        };
+        let options = ListenOptions { balance, cores: cores.to_vec(), ..options() };
         let listeners = bind_all(&loopback(), shards, &options).unwrap();
         let address = socket_address(&listeners.address);
-        let clients: Vec<_> = (0..connections)
-            .map(|_| TcpStream::connect(address).unwrap())
-            .collect();
+        let clients: Vec<_> = (0..connections).map(|_| TcpStream::connect(address).unwrap()).collect();
         let counts = count_accepted(&sockets(listeners), connections);
         drop(clients);
         counts
@@ -718,10 +558,7 @@ mod tests {
         for shards in [2, 3, 4] {
             let counts = spread(shards, Balance::Random, &[], 100 * shards);
             // 100 each are expected, with a standard deviation below 9: 60 away is chance once in 10^10.
-            assert!(
-                counts.iter().all(|count| (40..=160).contains(count)),
-                "{counts:?}"
-            );
+            assert!(counts.iter().all(|count| (40..=160).contains(count)), "{counts:?}");
         }
     }
 
@@ -743,21 +580,14 @@ mod tests {
             };
             // Receive packet steering, if somebody set it up, moves a part to other cores.
             assert!(last[2] > 25, "core {}: {last:?}", core.id);
-            assert!(
-                by_remainder[core.id % 2] > 25,
-                "core {}: {by_remainder:?}",
-                core.id
-            );
+            assert!(by_remainder[core.id % 2] > 25, "core {}: {by_remainder:?}", core.id);
         }
     }
 
     #[test]
     fn balance_program_fits_for_the_most_shards() {
         let shards = crate::limits::SHARDS_MAX;
-        let options = ListenOptions {
-            balance: Balance::Cpu,
-            ..options()
-        };
+        let options = ListenOptions { balance: Balance::Cpu, ..options() };
         let program = balance_program(Balance::Cpu, shards, &(0..shards).collect::<Vec<_>>());
         let socket = &sockets(bind_all(&loopback(), 2, &options).unwrap())[0];
         attach_balance(socket, &program).unwrap();
@@ -766,10 +596,7 @@ mod tests {
     // ---- unix sockets
 
     fn unix(path: &Path, mode: Option<u32>) -> Address {
-        Address::Unix {
-            path: path.to_owned(),
-            mode,
-        }
+        Address::Unix { path: path.to_owned(), mode }
     }
 
     #[test]
@@ -777,14 +604,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s");
         let listeners = bind_all(&unix(&path, Some(0o620)), 3, &options()).unwrap();
-        assert_eq!(
-            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-            0o620
-        );
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o620);
         assert_eq!(listeners.address, unix(&path, Some(0o620)));
-        let Listeners {
-            fds, socket_file, ..
-        } = listeners;
+        let Listeners { fds, socket_file, .. } = listeners;
         let sockets: Vec<_> = fds.into_iter().map(UnixListener::from).collect();
         assert_eq!(sockets.len(), 3);
         for socket in &sockets {
@@ -820,10 +642,7 @@ mod tests {
         std::os::unix::fs::symlink(folder.path().join("elsewhere"), &link).unwrap();
         assert_eq!(refused(&unix(&link, None), 1), io::ErrorKind::AlreadyExists);
         assert!(fs::symlink_metadata(&link).is_ok());
-        assert_eq!(
-            refused(&unix(&folder.path().join("no/s"), None), 1),
-            io::ErrorKind::NotFound
-        );
+        assert_eq!(refused(&unix(&folder.path().join("no/s"), None), 1), io::ErrorKind::NotFound);
     }
 
     #[test]
@@ -845,9 +664,6 @@ mod tests {
         let room = crate::limits::UNIX_PATH_BYTES_MAX - folder.path().as_os_str().len() - 1;
         let path = |length| folder.path().join("a".repeat(length));
         bind_all(&unix(&path(room), None), 1, &options()).unwrap();
-        assert_eq!(
-            refused(&unix(&path(room + 1), None), 1),
-            io::ErrorKind::InvalidInput
-        );
+        assert_eq!(refused(&unix(&path(room + 1), None), 1), io::ErrorKind::InvalidInput);
     }
 }

@@ -1,5 +1,143 @@
-//! io_uring and sockets: the only unsafe code of the crate. Floor 3.
+//! The shard's ring: sockets, sleeps and tasks driven by one io_uring inside one glommio executor. Floor 3.
+//!
+//! The only place with `unsafe`. Nothing here knows HTTP. What it guarantees:
+//! - memory the kernel may touch is owned by the core's slots, never by tasks, and freed after the last completion;
+//! - every operation carries its slot's generation, so a late completion never reaches the slot's next owner;
+//! - every queue is bounded by `limits.rs`, and what overflows is counted;
+//! - no borrow of the core is held while a waker is called or a task polled.
+//!
+//! Start with [`Ring::new`] on the thread of a glommio executor and run [`Ring::drive`] in it.
 
+mod buffers;
+mod core;
+mod doorbell;
+mod driver;
+mod interest;
 pub mod listen;
+mod listener;
 pub mod probe;
 pub mod rlimit;
+mod sleep;
+mod sock;
+mod socket;
+mod tasks;
+#[cfg(test)]
+mod tests;
+mod token;
+pub mod wheel;
+
+pub use self::{
+    core::RingStats, doorbell::Doorbell, interest::HandlerWait, listener::Listener, sleep::Sleep, socket::Socket,
+};
+
+use self::{core::Core, tasks::Tasks};
+use std::{
+    cell::{RefCell, RefMut},
+    fmt,
+    future::Future,
+    io,
+    os::fd::OwnedFd,
+    rc::Rc,
+    time::Duration,
+};
+
+/// How a ring is made.
+#[derive(Clone, Debug)]
+pub struct RingOptions {
+    /// Submission queue entries.
+    pub sq_entries: u32,
+    /// How often a busy shard looks after glommio; at least 100 us.
+    pub tick: Duration,
+    /// Whether the kernel repeats timeouts by itself (6.4 and later).
+    pub has_multishot_timeout: bool,
+}
+
+impl Default for RingOptions {
+    fn default() -> Self {
+        RingOptions { sq_entries: Core::SQ_ENTRIES, tick: crate::limits::TICK, has_multishot_timeout: true }
+    }
+}
+
+/// A handle to the shard's ring. Cloning is cheap; it never leaves its thread.
+#[derive(Clone)]
+pub struct Ring(Rc<Inner>);
+
+struct Inner {
+    // Dropped in order: tasks hold sockets, sockets name slots of the core.
+    tasks: Tasks,
+    core: RefCell<Core>,
+    bell: Doorbell,
+}
+
+impl Ring {
+    /// Makes the ring of this thread.
+    ///
+    /// # Errors
+    /// The kernel refuses it, or descriptors have run out.
+    ///
+    /// # Panics
+    /// If this thread has one already.
+    pub fn new(options: &RingOptions) -> io::Result<Self> {
+        let core = Core::new(options.sq_entries, options.has_multishot_timeout, options.tick)?;
+        let bell = Doorbell::new()?;
+        let tasks = Tasks::new(bell.clone());
+        Ok(Ring(Rc::new(Inner { tasks, core: RefCell::new(core), bell })))
+    }
+
+    /// Never held across a wake or a poll.
+    fn core(&self) -> RefMut<'_, Core> {
+        self.0.core.borrow_mut()
+    }
+
+    /// Takes in a connected stream socket, accepted here or by another shard.
+    pub fn adopt(&self, fd: OwnedFd) -> Socket {
+        Socket::new(self.clone(), fd)
+    }
+
+    /// Connects a new socket descriptor.
+    ///
+    /// # Errors
+    /// What connecting failed with.
+    pub async fn connect(&self, fd: OwnedFd, address: socket2::SockAddr) -> io::Result<Socket> {
+        Socket::connect(self.clone(), fd, address).await
+    }
+
+    /// Takes in a listening socket.
+    pub fn listen(&self, fd: OwnedFd) -> Listener {
+        Listener::new(self.clone(), fd)
+    }
+
+    /// Completes after `duration`, never early. Kept on the shard's wheel: cheap to make and to drop.
+    pub fn sleep(&self, duration: Duration) -> Sleep {
+        Sleep::new(self.clone(), duration)
+    }
+
+    /// Runs `future` on this shard until it completes, or until the shard ends and drops it.
+    /// A panic ends the task alone.
+    pub fn spawn(&self, future: impl Future<Output = ()> + 'static) {
+        self.0.tasks.spawn(future);
+    }
+
+    /// What other threads wake this shard with.
+    pub fn doorbell(&self) -> Doorbell {
+        self.0.bell.clone()
+    }
+
+    /// Milliseconds since the ring was made, as of the current turn.
+    pub fn now_ms(&self) -> u64 {
+        self.core().now_ms()
+    }
+
+    /// Counts so far.
+    pub fn stats(&self) -> RingStats {
+        let mut stats = self.core().stats;
+        stats.task_panics = self.0.tasks.panics();
+        stats
+    }
+}
+
+impl fmt::Debug for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ring")
+    }
+}

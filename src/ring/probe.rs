@@ -31,6 +31,7 @@ pub fn ring_builder(completions: u32) -> Builder<squeue::Entry, cqueue::Entry> {
         .setup_single_issuer()
         .setup_defer_taskrun()
         .setup_coop_taskrun()
+        .setup_taskrun_flag()
         .setup_submit_all()
         .setup_clamp()
         .setup_cqsize(completions);
@@ -44,9 +45,7 @@ pub fn ring_builder(completions: u32) -> Builder<squeue::Entry, cqueue::Entry> {
 /// # Errors
 /// As `io_uring_setup` says.
 pub fn open_ring(submissions: u32, completions: u32) -> io::Result<IoUring> {
-    retry_short_of_memory(MEMLOCK_RETRY, || {
-        ring_builder(completions).build(submissions)
-    })
+    retry_short_of_memory(MEMLOCK_RETRY, || ring_builder(completions).build(submissions))
 }
 
 /// Calls `open` again while it ends with `ENOMEM`, for as long as `patience`: the rings of a process that ended a
@@ -54,16 +53,11 @@ pub fn open_ring(submissions: u32, completions: u32) -> io::Result<IoUring> {
 ///
 /// # Errors
 /// The last one.
-pub fn retry_short_of_memory<T>(
-    patience: Duration,
-    mut open: impl FnMut() -> io::Result<T>,
-) -> io::Result<T> {
+pub fn retry_short_of_memory<T>(patience: Duration, mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let give_up = Instant::now() + patience;
     loop {
         match open() {
-            Err(error)
-                if error.raw_os_error() == Some(libc::ENOMEM) && Instant::now() < give_up =>
-            {
+            Err(error) if error.raw_os_error() == Some(libc::ENOMEM) && Instant::now() < give_up => {
                 thread::sleep(MEMLOCK_RETRY_PAUSE);
             }
             outcome => return outcome,
@@ -95,11 +89,12 @@ pub struct Features {
 }
 
 /// Operations without which a shard cannot work.
-const NEEDED: [(&str, u8); 10] = [
+const NEEDED: [(&str, u8); 11] = [
     ("accept", opcode::Accept::CODE),
     ("recv", opcode::Recv::CODE),
     ("send", opcode::Send::CODE),
     ("sendmsg", opcode::SendMsg::CODE),
+    ("connect", opcode::Connect::CODE),
     ("shutdown", opcode::Shutdown::CODE),
     ("close", opcode::Close::CODE),
     ("async_cancel", opcode::AsyncCancel::CODE),
@@ -124,14 +119,8 @@ impl Features {
 
     /// What is needed and not there.
     pub fn missing(&self) -> Vec<&'static str> {
-        let needed = self
-            .named()
-            .into_iter()
-            .filter(|&(_, is_there, is_optional)| !is_there && !is_optional);
-        needed
-            .map(|(name, ..)| name)
-            .chain(self.missing_operations.iter().copied())
-            .collect()
+        let needed = self.named().into_iter().filter(|&(_, is_there, is_optional)| !is_there && !is_optional);
+        needed.map(|(name, ..)| name).chain(self.missing_operations.iter().copied()).collect()
     }
 }
 
@@ -139,10 +128,7 @@ impl fmt::Display for Features {
     /// One line: `multishot accept, provided buffer ring; without bundles`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = |wanted: bool| {
-            let named = self
-                .named()
-                .into_iter()
-                .filter(|&(_, is_there, _)| is_there == wanted);
+            let named = self.named().into_iter().filter(|&(_, is_there, _)| is_there == wanted);
             let names: Vec<_> = named.map(|(name, ..)| name).collect();
             names
         };
@@ -164,9 +150,7 @@ pub fn probe() -> io::Result<Features> {
     let ring = open_ring(PROBE_RING_ENTRIES, 2 * PROBE_RING_ENTRIES)?;
     let mut operations = Probe::new();
     ring.submitter().register_probe(&mut operations)?;
-    let missing = NEEDED
-        .into_iter()
-        .filter(|&(_, code)| !operations.is_supported(code));
+    let missing = NEEDED.into_iter().filter(|&(_, code)| !operations.is_supported(code));
     let mut features = Features {
         ring_messages: operations.is_supported(opcode::MsgRingData::CODE),
         zero_copy_send: operations.is_supported(opcode::SendZc::CODE),
@@ -249,9 +233,7 @@ impl Trial {
         listener.listen(1)?;
         let client = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         client.connect(&listener.local_addr()?)?;
-        let accept = opcode::AcceptMulti::new(Fd(listener.as_raw_fd()))
-            .build()
-            .user_data(TRIED);
+        let accept = opcode::AcceptMulti::new(Fd(listener.as_raw_fd())).build().user_data(TRIED);
         // SAFETY: the operation holds a descriptor only, which is open until `drain` has seen its end.
         let first = unsafe { self.submit(accept) }?;
         let is_there = first.result() >= 0 && cqueue::more(first.flags());
@@ -274,9 +256,7 @@ impl Trial {
         // SAFETY: the page outlives the registration: it is freed below after unregistering, or not at all.
         let registered = unsafe {
             let address = buffers.page.as_ptr() as u64;
-            self.ring
-                .submitter()
-                .register_buf_ring_with_flags(address, 1, BUFFER_GROUP, 0)
+            self.ring.submitter().register_buf_ring_with_flags(address, 1, BUFFER_GROUP, 0)
         };
         if registered.is_err() {
             buffers.free();
@@ -285,9 +265,7 @@ impl Trial {
         buffers.provide();
         let (ours, mut theirs) = UnixStream::pair()?;
         theirs.write_all(b"x")?;
-        let receive = opcode::RecvMulti::new(Fd(ours.as_raw_fd()), BUFFER_GROUP)
-            .build()
-            .user_data(TRIED);
+        let receive = opcode::RecvMulti::new(Fd(ours.as_raw_fd()), BUFFER_GROUP).build().user_data(TRIED);
         // SAFETY: the descriptor and the buffers live until `drain` has seen the operation's end. When that fails the
         // page is leaked.
         let first = unsafe { self.submit(receive) }?;
@@ -320,9 +298,7 @@ impl OneBuffer {
     fn new() -> Self {
         // SAFETY: the layout's size is not 0.
         let page = unsafe { alloc_zeroed(Self::LAYOUT) };
-        Self {
-            page: NonNull::new(page).unwrap_or_else(|| handle_alloc_error(Self::LAYOUT)),
-        }
+        Self { page: NonNull::new(page).unwrap_or_else(|| handle_alloc_error(Self::LAYOUT)) }
     }
 
     /// Gives the buffer to the kernel.
@@ -359,11 +335,7 @@ mod tests {
 
     #[test]
     fn features_are_shown_in_one_line() {
-        let mut features = Features {
-            multishot_accept: true,
-            buffer_ring: true,
-            ..Features::default()
-        };
+        let mut features = Features { multishot_accept: true, buffer_ring: true, ..Features::default() };
         features.missing_operations = vec!["recv"];
         let expected = "multishot accept, provided buffer ring; without multishot receive, multishot timeout, \
                         ring messages, zero-copy send, bundles, recv";
@@ -410,53 +382,32 @@ mod tests {
     /// Lets `io_uring_setup` fail with `errno` on this thread from now on. False: filters are forbidden here.
     fn forbid_rings(errno: i32) -> bool {
         use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W};
-        let op = |code: u32, jf, k| libc::sock_filter {
-            code: code as u16,
-            jt: 0,
-            jf,
-            k,
-        };
+        let op = |code: u32, jf, k| libc::sock_filter { code: code as u16, jt: 0, jf, k };
         let mut filter = [
             op(BPF_LD | BPF_W | BPF_ABS, 0, 0), // the call's number is the first field
-            op(
-                BPF_JMP | BPF_JEQ | BPF_K,
-                1,
-                libc::SYS_io_uring_setup as u32,
-            ),
+            op(BPF_JMP | BPF_JEQ | BPF_K, 1, libc::SYS_io_uring_setup as u32),
             op(BPF_RET | BPF_K, 0, libc::SECCOMP_RET_ERRNO | errno as u32),
             op(BPF_RET | BPF_K, 0, libc::SECCOMP_RET_ALLOW),
         ];
-        let program = libc::sock_fprog {
-            len: filter.len() as u16,
-            filter: filter.as_mut_ptr(),
-        };
+        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
         // SAFETY: both calls concern this thread only; the kernel copies the program, which lives on this frame.
         unsafe {
             libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
-                && libc::prctl(
-                    libc::PR_SET_SECCOMP,
-                    libc::SECCOMP_MODE_FILTER,
-                    &raw const program,
-                ) == 0
+                && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
         }
     }
 
     #[test]
     fn forbidden_ring_is_explained() {
-        for (errno, expected) in [
-            (libc::EPERM, "(EPERM)"),
-            (libc::ENOSYS, "(ENOSYS)"),
-            (libc::EMFILE, "Too many open files"),
-        ] {
-            let attempt =
-                thread::spawn(move || forbid_rings(errno).then(|| crate::preflight::preflight(1)));
+        for (errno, expected) in
+            [(libc::EPERM, "(EPERM)"), (libc::ENOSYS, "(ENOSYS)"), (libc::EMFILE, "Too many open files")]
+        {
+            let attempt = thread::spawn(move || forbid_rings(errno).then(|| crate::preflight::preflight(1)));
             match attempt.join().unwrap() {
                 Some(outcome) => {
                     let error = outcome.unwrap_err().to_string();
                     // Somebody may have set the sysctl on this machine, or given too little locked memory.
-                    let is_expected = [expected, "sysctl", "locked memory"]
-                        .iter()
-                        .any(|part| error.contains(part));
+                    let is_expected = [expected, "sysctl", "locked memory"].iter().any(|part| error.contains(part));
                     assert!(is_expected, "{error}");
                 }
                 None => println!("skipped: seccomp filters cannot be set here"),

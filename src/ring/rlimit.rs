@@ -58,10 +58,7 @@ impl fmt::Display for Limits {
 /// # Errors
 /// The limits cannot even be read.
 pub fn raise_limits() -> io::Result<Limits> {
-    Ok(Limits {
-        nofile: raise(libc::RLIMIT_NOFILE)?,
-        memlock: raise(libc::RLIMIT_MEMLOCK)?,
-    })
+    Ok(Limits { nofile: raise(libc::RLIMIT_NOFILE)?, memlock: raise(libc::RLIMIT_MEMLOCK)? })
 }
 
 /// Reads the limits and changes nothing.
@@ -69,10 +66,7 @@ pub fn raise_limits() -> io::Result<Limits> {
 /// # Errors
 /// As the system says.
 pub fn read_limits() -> io::Result<Limits> {
-    Ok(Limits {
-        nofile: read(libc::RLIMIT_NOFILE)?,
-        memlock: read(libc::RLIMIT_MEMLOCK)?,
-    })
+    Ok(Limits { nofile: read(libc::RLIMIT_NOFILE)?, memlock: read(libc::RLIMIT_MEMLOCK)? })
 }
 
 fn raise(resource: libc::__rlimit_resource_t) -> io::Result<Limit> {
@@ -80,10 +74,7 @@ fn raise(resource: libc::__rlimit_resource_t) -> io::Result<Limit> {
     if limit.soft >= limit.hard {
         return Ok(limit);
     }
-    let lifted = libc::rlimit {
-        rlim_cur: limit.hard,
-        rlim_max: limit.hard,
-    };
+    let lifted = libc::rlimit { rlim_cur: limit.hard, rlim_max: limit.hard };
     // SAFETY: the call reads one `rlimit`, which lives on this frame.
     match unsafe { libc::setrlimit(resource, &lifted) } {
         0 => read(resource),
@@ -92,17 +83,11 @@ fn raise(resource: libc::__rlimit_resource_t) -> io::Result<Limit> {
 }
 
 fn read(resource: libc::__rlimit_resource_t) -> io::Result<Limit> {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the call writes one `rlimit`, which lives on this frame.
     match unsafe { libc::getrlimit(resource, &mut limit) } {
         // RLIM_INFINITY is u64::MAX on 64-bit Linux, which io_uring servers run on.
-        0 => Ok(Limit {
-            soft: limit.rlim_cur,
-            hard: limit.rlim_max,
-        }),
+        0 => Ok(Limit { soft: limit.rlim_cur, hard: limit.rlim_max }),
         _ => Err(io::Error::last_os_error()),
     }
 }
@@ -122,13 +107,8 @@ mod tests {
     #[test]
     fn connections_leave_files_for_the_rest() {
         let limit = |soft| Limit { soft, hard: soft };
-        let most = |files, wanted, shards| {
-            Limits {
-                nofile: limit(files),
-                memlock: limit(0),
-            }
-            .connections_max(wanted, shards)
-        };
+        let most =
+            |files, wanted, shards| Limits { nofile: limit(files), memlock: limit(0) }.connections_max(wanted, shards);
         let reserved = (FILES_RESERVED + 2 * FILES_PER_SHARD) as u64;
         assert_eq!(most(reserved + 99, 100, 2), 99);
         assert_eq!(most(reserved + 100, 100, 2), 100);
@@ -139,24 +119,9 @@ mod tests {
 
     #[test]
     fn limits_are_shown_in_one_line() {
-        let limit = |soft| Limit {
-            soft,
-            hard: u64::MAX,
-        };
-        let shown = |nofile, memlock| {
-            Limits {
-                nofile: limit(nofile),
-                memlock: limit(memlock),
-            }
-            .to_string()
-        };
-        assert_eq!(
-            shown(1024, 8 << 20),
-            "open files 1024, locked memory 8192 KiB"
-        );
-        assert_eq!(
-            shown(u64::MAX, u64::MAX),
-            "open files unlimited, locked memory unlimited"
-        );
+        let limit = |soft| Limit { soft, hard: u64::MAX };
+        let shown = |nofile, memlock| Limits { nofile: limit(nofile), memlock: limit(memlock) }.to_string();
+        assert_eq!(shown(1024, 8 << 20), "open files 1024, locked memory 8192 KiB");
+        assert_eq!(shown(u64::MAX, u64::MAX), "open files unlimited, locked memory unlimited");
     }
 }

@@ -42,9 +42,7 @@ impl Quota {
             let top = root.join(mount.point.trim_start_matches('/'));
             // A path outside the mount (`/../x`: no cgroup namespace) leaves only the mount's own folder to us.
             let relative = Path::new(path).strip_prefix(mount.root).ok();
-            let relative = relative
-                .filter(|path| !path.starts_with(".."))
-                .unwrap_or(Path::new(""));
+            let relative = relative.filter(|path| !path.starts_with("..")).unwrap_or(Path::new(""));
             for below in relative.ancestors() {
                 let group = top.join(below);
                 let Some(cores) = read_quota(&group) else {
@@ -62,9 +60,7 @@ impl Quota {
     pub fn throttling(&self) -> Option<Throttling> {
         let stat = fs::read_to_string(self.group.join("cpu.stat")).ok()?;
         let field = |name: &str| {
-            let value = stat
-                .lines()
-                .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            let value = stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
             value.and_then(|value| value.trim().parse::<u64>().ok())
         };
         let throttled = field("throttled_usec").map(Duration::from_micros); // version 2
@@ -83,10 +79,7 @@ fn read_quota(group: &Path) -> Option<f64> {
     let (quota, period) = match read("cpu.max") {
         Some(line) => {
             let mut words = line.split_whitespace();
-            (
-                words.next()?.parse::<f64>().ok()?,
-                words.next()?.parse::<f64>().ok()?,
-            )
+            (words.next()?.parse::<f64>().ok()?, words.next()?.parse::<f64>().ok()?)
         }
         None => (
             read("cpu.cfs_quota_us")?.trim().parse::<f64>().ok()?,
@@ -115,11 +108,7 @@ impl<'a> Mount<'a> {
             "cgroup" if back.nth(1)?.split(',').any(|option| option == "cpu") => false,
             _ => return None,
         };
-        Some(Self {
-            root: front.next()?,
-            point: front.next()?,
-            is_v2,
-        })
+        Some(Self { root: front.next()?, point: front.next()?, is_v2 })
     }
 
     /// Our path in this hierarchy, from `/proc/self/cgroup` (`0::/path`, or `4:cpu,cpuacct:/path`).
@@ -141,8 +130,7 @@ mod tests {
     use super::super::tests::fixture;
     use super::*;
 
-    const V1_MOUNT: &str =
-        "32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct\n";
+    const V1_MOUNT: &str = "32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct\n";
     const V2_MOUNT: &str = "41 31 0:38 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw\n";
 
     #[test]
@@ -158,20 +146,12 @@ mod tests {
         check("no mount", &[(group, "0::/\n"), (mounts, "")], None);
         check(
             "v2 unlimited",
-            &[
-                (group, "0::/a\n"),
-                (mounts, V2_MOUNT),
-                ("sys/fs/cgroup/a/cpu.max", "max 100000\n"),
-            ],
+            &[(group, "0::/a\n"), (mounts, V2_MOUNT), ("sys/fs/cgroup/a/cpu.max", "max 100000\n")],
             None,
         );
         check(
             "v2 one and a half",
-            &[
-                (group, "0::/a\n"),
-                (mounts, V2_MOUNT),
-                ("sys/fs/cgroup/a/cpu.max", "150000 100000\n"),
-            ],
+            &[(group, "0::/a\n"), (mounts, V2_MOUNT), ("sys/fs/cgroup/a/cpu.max", "150000 100000\n")],
             Some(1.5),
         );
         check(
@@ -186,20 +166,12 @@ mod tests {
         );
         check(
             "v2 in a cgroup namespace",
-            &[
-                (group, "0::/\n"),
-                (mounts, V2_MOUNT),
-                ("sys/fs/cgroup/cpu.max", "50000 100000\n"),
-            ],
+            &[(group, "0::/\n"), (mounts, V2_MOUNT), ("sys/fs/cgroup/cpu.max", "50000 100000\n")],
             Some(0.5),
         );
         check(
             "v2 outside the mount",
-            &[
-                (group, "0::/../x\n"),
-                (mounts, V2_MOUNT),
-                ("sys/fs/cgroup/cpu.max", "50000 100000\n"),
-            ],
+            &[(group, "0::/../x\n"), (mounts, V2_MOUNT), ("sys/fs/cgroup/cpu.max", "50000 100000\n")],
             Some(0.5),
         );
         check(
@@ -216,10 +188,7 @@ mod tests {
         check(
             "v1 container without a cgroup namespace",
             &[
-                (
-                    group,
-                    "3:cpuset:/docker/abc\n1:cpu,cpuacct:/docker/abc\n0::/x\n",
-                ),
+                (group, "3:cpuset:/docker/abc\n1:cpu,cpuacct:/docker/abc\n0::/x\n"),
                 (mounts, &docker),
                 ("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "250000\n"),
                 ("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"),
@@ -230,13 +199,7 @@ mod tests {
             "hybrid: the tighter of both",
             &[
                 (group, "1:cpu:/a\n0::/a\n"),
-                (
-                    mounts,
-                    &format!(
-                        "{V1_MOUNT}{}",
-                        V2_MOUNT.replace("/sys/fs/cgroup ", "/sys/fs/cgroup/unified ")
-                    ),
-                ),
+                (mounts, &format!("{V1_MOUNT}{}", V2_MOUNT.replace("/sys/fs/cgroup ", "/sys/fs/cgroup/unified "))),
                 ("sys/fs/cgroup/cpu/a/cpu.cfs_quota_us", "300000\n"),
                 ("sys/fs/cgroup/cpu/a/cpu.cfs_period_us", "100000\n"),
                 ("sys/fs/cgroup/unified/a/cpu.max", "200000 100000\n"),
@@ -245,11 +208,7 @@ mod tests {
         );
         check(
             "garbage",
-            &[
-                (group, "0::/\nx\n:\n"),
-                (mounts, &format!("x - y\n{V2_MOUNT}")),
-                ("sys/fs/cgroup/cpu.max", "x y\n"),
-            ],
+            &[(group, "0::/\nx\n:\n"), (mounts, &format!("x - y\n{V2_MOUNT}")), ("sys/fs/cgroup/cpu.max", "x y\n")],
             None,
         );
     }
@@ -262,27 +221,15 @@ mod tests {
             if let Some(stat) = stat {
                 fs::write(root.path().join("cpu.stat"), stat).unwrap();
             }
-            let quota = Quota {
-                cores: 1.0,
-                group: root.path().to_owned(),
-            };
+            let quota = Quota { cores: 1.0, group: root.path().to_owned() };
             assert_eq!(quota.throttling(), expected, "{stat:?}");
         }
-        let expected = Throttling {
-            periods: 7,
-            throttled_periods: 3,
-            throttled: Duration::from_micros(1500),
-        };
+        let expected = Throttling { periods: 7, throttled_periods: 3, throttled: Duration::from_micros(1500) };
         check(
-            Some(
-                "usage_usec 9\nuser_usec 5\nnr_periods 7\nnr_throttled 3\nthrottled_usec 1500\nnr_bursts 0\n",
-            ),
+            Some("usage_usec 9\nuser_usec 5\nnr_periods 7\nnr_throttled 3\nthrottled_usec 1500\nnr_bursts 0\n"),
             Some(expected),
         );
-        check(
-            Some("nr_periods 7\nnr_throttled 3\nthrottled_time 1500000\n"),
-            Some(expected),
-        );
+        check(Some("nr_periods 7\nnr_throttled 3\nthrottled_time 1500000\n"), Some(expected));
         check(Some("usage_usec 9\n"), None);
         check(None, None);
     }

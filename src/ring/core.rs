@@ -1,0 +1,633 @@
+//! The ring itself: submitting, reaping and handing each completion to its slot. Floor 3.
+//!
+//! Ownership: memory that the kernel may touch (send buffers, vectors, the buffer ring, timespecs) lives
+//! here, in slots that are freed only when every completion that names them is in. Tasks hold keys, never memory.
+
+use super::{
+    buffers::{Buffers, GROUP},
+    sock::{Recv, Sock},
+    token::{Generation, Op, Token, next_generation},
+    wheel::Wheel,
+};
+use crate::{
+    limits::{CLOSE_ENTERS_MAX, RING_CQ_ENTRIES, RING_SQ_ENTRIES},
+    transport::give_buffer,
+};
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use std::{
+    collections::VecDeque,
+    io, mem,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+    task::Waker,
+    time::{Duration, Instant},
+};
+
+/// Counts of one ring since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingStats {
+    /// `io_uring_enter` calls.
+    pub enters: u64,
+    /// Turns of the driver.
+    pub turns: u64,
+    /// Completions handled, ticks not counted.
+    pub events: u64,
+    /// Ticks seen.
+    pub ticks: u64,
+    /// Looks at glommio while busy.
+    pub visits: u64,
+    /// Times the shard slept in glommio.
+    pub parks: u64,
+    /// Receives that found no provided buffer.
+    pub enobufs: u64,
+    /// Turns that found the completion queue overflown.
+    pub cq_overflows: u64,
+    /// Sends the kernel took only in part.
+    pub short_sends: u64,
+    /// Receives cancelled at the high-water mark.
+    pub throttles: u64,
+    /// Bytes received and sent.
+    pub bytes_in: u64,
+    /// Bytes the kernel took for sending.
+    pub bytes_out: u64,
+    /// Sockets open now.
+    pub sockets: u64,
+    /// Panics that escaped a task.
+    pub task_panics: u64,
+}
+
+/// Whom a timer of the wheel wakes.
+pub(super) enum Timer {
+    /// The deadline of a socket.
+    Socket { slot: u32, generation: Generation },
+    /// A sleep.
+    Sleep(Waker),
+}
+
+/// A listening descriptor and what it accepted.
+pub(super) struct Listen {
+    pub(super) fd: OwnedFd,
+    pub(super) accepted: VecDeque<OwnedFd>,
+    pub(super) failed: Option<i32>,
+    pub(super) is_armed: bool,
+    /// Its owner is gone: free the slot with the last completion.
+    pub(super) is_dropped: bool,
+    pub(super) waker: Option<Waker>,
+}
+
+// Fields drop in order: the ring is closed before the memory it uses is freed.
+pub(super) struct Core {
+    ring: IoUring,
+    buffers: Buffers,
+    /// Never shrinks, so that generations survive; free slots are in `free`.
+    socks: Vec<Sock>,
+    free: Vec<u32>,
+    pub(super) listens: slab::Slab<Listen>,
+    pub(super) wheel: Wheel<Timer>,
+    /// Entries that found the submission queue full.
+    overflow: VecDeque<squeue::Entry>,
+    /// Whom the completions at hand wake; woken outside any borrow of the core.
+    wakes: Vec<Waker>,
+    /// Operations whose last completion is still to come.
+    outstanding: usize,
+    /// Sends submitted this turn that will complete at once.
+    pub(super) sends_expected: usize,
+    /// The wheel's and the tick's clock.
+    started: Instant,
+    now_ms: u64,
+    tick: Box<types::Timespec>,
+    park: Box<types::Timespec>,
+    bell: Box<u64>,
+    pub(super) is_ticking: bool,
+    pub(super) ticked: bool,
+    pub(super) bell_rang: bool,
+    pub(super) has_multishot_timeout: bool,
+    pub(super) stats: RingStats,
+}
+
+impl Core {
+    /// # Errors
+    /// The kernel refuses the ring or its buffers; see `probe` for what each errno means.
+    pub(super) fn new(sq_entries: u32, has_multishot_timeout: bool, tick: Duration) -> io::Result<Self> {
+        let ring: IoUring = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_coop_taskrun()
+            .setup_taskrun_flag()
+            .setup_submit_all()
+            .setup_clamp()
+            .setup_cqsize(RING_CQ_ENTRIES.max(sq_entries))
+            .build(sq_entries)?;
+        let buffers = Buffers::register(&ring)?;
+        Ok(Core {
+            ring,
+            buffers,
+            socks: Vec::new(),
+            free: Vec::new(),
+            listens: slab::Slab::new(),
+            wheel: Wheel::new(0),
+            overflow: VecDeque::new(),
+            wakes: Vec::new(),
+            outstanding: 0,
+            sends_expected: 0,
+            started: Instant::now(),
+            now_ms: 0,
+            tick: Box::new(tick.into()),
+            park: Box::default(),
+            bell: Box::new(0),
+            is_ticking: false,
+            ticked: false,
+            bell_rang: false,
+            has_multishot_timeout,
+            stats: RingStats::default(),
+        })
+    }
+
+    /// Default queue size.
+    pub(super) const SQ_ENTRIES: u32 = RING_SQ_ENTRIES;
+
+    // ---- submitting ------------------------------------------------------------------------------
+
+    /// Queues an operation whose completion is awaited.
+    pub(super) fn push(&mut self, entry: squeue::Entry, token: Token) {
+        self.outstanding += 1;
+        self.push_silent(entry.user_data(token.encode()));
+        super::tasks::wake_parked_driver();
+    }
+
+    /// Queues an operation that completes silently unless it fails, and whose failure means nothing.
+    fn push_untracked(&mut self, entry: squeue::Entry, op: Op) {
+        self.push_silent(entry.flags(squeue::Flags::SKIP_SUCCESS).user_data(Token::single(op).encode()));
+        super::tasks::wake_parked_driver();
+    }
+
+    fn push_silent(&mut self, entry: squeue::Entry) {
+        if self.overflow.is_empty() && self.try_push(&entry) {
+            return;
+        }
+        self.overflow.push_back(entry);
+        self.flush_overflow();
+    }
+
+    fn try_push(&mut self, entry: &squeue::Entry) -> bool {
+        // SAFETY: what the entry points to (send buffers, vectors, timespecs, the bell word) is owned by
+        // this core, in a slot or box that stays until the operation's last completion is in.
+        unsafe { self.ring.submission().push(entry).is_ok() }
+    }
+
+    /// Submits until what did not fit is queued, or the kernel takes no more for now.
+    fn flush_overflow(&mut self) {
+        while let Some(entry) = self.overflow.pop_front() {
+            if self.try_push(&entry) {
+                continue;
+            }
+            let is_submitted = self.ring.submit().is_ok_and(|count| count > 0);
+            self.stats.enters += 1;
+            if !(is_submitted && self.try_push(&entry)) {
+                self.overflow.push_front(entry);
+                return;
+            }
+        }
+    }
+
+    /// Submits what is queued, runs the kernel's deferred work, and waits for `want` completions.
+    ///
+    /// # Errors
+    /// What `io_uring_enter` says, other than EINTR, EBUSY and EAGAIN, which the next turn retries.
+    pub(super) fn enter(&mut self, want: u32) -> io::Result<()> {
+        const GETEVENTS: u32 = 1; // IORING_ENTER_GETEVENTS: needed to run deferred work
+        self.flush_overflow();
+        self.stats.enters += 1;
+        self.sends_expected = 0;
+        let queued = self.ring.submission().len() as u32;
+        // SAFETY: no argument is passed; the flag is a valid one; entries are valid as `try_push` says.
+        match unsafe { self.ring.submitter().enter::<libc::sigset_t>(queued, want, GETEVENTS, None) } {
+            Ok(_) => Ok(()),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EINTR | libc::EBUSY | libc::EAGAIN) => Ok(()),
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// Whether the kernel holds work of ours that the next enter would run.
+    /// Whether completions are left that a bounded reap did not get to.
+    pub(super) fn has_unreaped(&mut self) -> bool {
+        !self.ring.completion().is_empty()
+    }
+
+    pub(super) fn has_deferred_work(&mut self) -> bool {
+        self.ring.submission().taskrun() || !self.ring.completion().is_empty() || !self.overflow.is_empty()
+    }
+
+    // ---- reaping ---------------------------------------------------------------------------------
+
+    /// Handles at most `max` completions. Wakers to wake are left in [`Core::take_wakes`].
+    pub(super) fn reap(&mut self, max: usize) -> usize {
+        if self.ring.submission().cq_overflow() {
+            self.stats.cq_overflows += 1;
+        }
+        let mut reaped = 0;
+        while reaped < max {
+            // One at a time: dispatching needs the whole core. The queue's head is written back each time,
+            // a plain store on x86.
+            let Some(entry) = self.ring.completion().next() else { break };
+            self.dispatch(&entry);
+            reaped += 1;
+        }
+        reaped
+    }
+
+    fn dispatch(&mut self, entry: &cqueue::Entry) {
+        let token = Token::decode(entry.user_data());
+        let result = entry.result();
+        let has_more = cqueue::more(entry.flags());
+        if !has_more && !matches!(token.op, Op::Cancel | Op::Close) {
+            self.outstanding -= 1;
+        }
+        match token.op {
+            Op::Recv => {
+                self.stats.events += 1;
+                self.on_recv(token, result, cqueue::buffer_select(entry.flags()), has_more);
+            }
+            Op::Send | Op::Shutdown | Op::Connect => {
+                self.stats.events += 1;
+                self.on_socket_op(token, result);
+            }
+            Op::Accept => {
+                self.stats.events += 1;
+                self.on_accept(token, result, has_more);
+            }
+            Op::Tick => {
+                self.stats.ticks += 1;
+                self.ticked = true;
+                self.is_ticking = has_more;
+            }
+            Op::Bell => {
+                self.stats.events += 1;
+                self.bell_rang = true;
+            }
+            Op::ParkTimer | Op::Cancel | Op::Close => {}
+        }
+    }
+
+    fn on_recv(&mut self, token: Token, result: i32, buffer: Option<u16>, has_more: bool) {
+        let sock = &mut self.socks[token.slot as usize];
+        let is_ours = sock.is_open(token.generation);
+        if let Some(id) = buffer {
+            // Copied first and given back at once, so that no slow reader holds the shared buffers.
+            if is_ours && result > 0 {
+                sock.inbox_extend(self.buffers.filled(id, result as usize));
+                self.stats.bytes_in += result as u64;
+            }
+            self.buffers.give_back(id);
+        }
+        if result == -libc::ENOBUFS {
+            self.stats.enobufs += 1;
+        }
+        if !has_more {
+            sock.pending -= 1;
+        }
+        if !is_ours {
+            self.close_if_idle(token.slot);
+            return;
+        }
+        let step = sock.on_recv(result, has_more, &mut self.wakes);
+        match step {
+            Recv::Keep => {}
+            Recv::Rearm => self.arm_recv(token.slot),
+            Recv::Cancel => {
+                self.stats.throttles += 1;
+                self.cancel(token);
+            }
+        }
+    }
+
+    fn on_socket_op(&mut self, token: Token, result: i32) {
+        let turn = self.stats.turns;
+        let sock = &mut self.socks[token.slot as usize];
+        sock.pending -= 1;
+        let is_ours = sock.is_open(token.generation);
+        match token.op {
+            Op::Send => {
+                self.stats.bytes_out += result.max(0) as u64;
+                let is_short = sock.on_send(result, turn, &mut self.wakes);
+                if is_short {
+                    self.stats.short_sends += 1;
+                    if is_ours {
+                        self.submit_send(token.slot);
+                        return;
+                    }
+                }
+            }
+            Op::Connect => sock.on_connect(result, &mut self.wakes),
+            _ => {}
+        }
+        if !is_ours {
+            self.close_if_idle(token.slot);
+        }
+    }
+
+    fn on_accept(&mut self, token: Token, result: i32, has_more: bool) {
+        let accepted = (result >= 0).then(|| {
+            // SAFETY: a non-negative result is a new descriptor that nobody else owns.
+            unsafe { OwnedFd::from_raw_fd(result) }
+        });
+        let Some(listen) = self.listens.get_mut(token.slot as usize) else { return };
+        listen.is_armed = has_more;
+        match accepted {
+            Some(fd) => listen.accepted.push_back(fd),
+            None if result == -libc::ECANCELED => {}
+            None => listen.failed = Some(-result),
+        }
+        self.wakes.extend(listen.waker.take());
+        if listen.is_dropped && !has_more {
+            self.listens.remove(token.slot as usize);
+        }
+    }
+
+    /// Whom to wake for what was reaped. Give the emptied list back with [`Core::return_wakes`].
+    pub(super) fn take_wakes(&mut self) -> Vec<Waker> {
+        mem::take(&mut self.wakes)
+    }
+
+    pub(super) fn return_wakes(&mut self, mut wakes: Vec<Waker>) {
+        wakes.clear();
+        self.wakes = wakes;
+    }
+
+    // ---- sockets ---------------------------------------------------------------------------------
+
+    #[cfg(test)]
+    pub(super) fn slots(&self) -> usize {
+        self.socks.len()
+    }
+
+    pub(super) fn sock(&mut self, slot: u32) -> &mut Sock {
+        &mut self.socks[slot as usize]
+    }
+
+    /// Takes a connected descriptor in; it is closed with its slot.
+    pub(super) fn adopt(&mut self, fd: OwnedFd) -> (u32, Generation) {
+        self.stats.sockets += 1;
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.socks.push(Sock::default());
+            (self.socks.len() - 1) as u32
+        });
+        let sock = &mut self.socks[slot as usize];
+        sock.open(fd);
+        (slot, sock.generation)
+    }
+
+    /// Begins to receive, in the way that fits the backlog.
+    pub(super) fn arm_recv(&mut self, slot: u32) {
+        let sock = &mut self.socks[slot as usize];
+        sock.pending += 1;
+        let token = Token { op: Op::Recv, generation: sock.generation, slot };
+        let fd = types::Fd(sock.raw_fd());
+        let entry = if sock.arm_recv() {
+            opcode::RecvMulti::new(fd, GROUP).build()
+        } else {
+            opcode::Recv::new(fd, std::ptr::null_mut(), crate::limits::RECV_BUFFER_BYTES as u32)
+                .buf_group(GROUP)
+                .build()
+                .flags(squeue::Flags::BUFFER_SELECT)
+        };
+        self.push(entry, token);
+    }
+
+    /// Submits what the slot's send still has to send.
+    pub(super) fn submit_send(&mut self, slot: u32) {
+        let turn = self.stats.turns;
+        let sock = &mut self.socks[slot as usize];
+        sock.pending += 1;
+        let token = Token { op: Op::Send, generation: sock.generation, slot };
+        let fd = types::Fd(sock.raw_fd());
+        let (entry, completes_at_once) = sock.send_entry(fd, turn);
+        self.sends_expected += usize::from(completes_at_once);
+        self.push(entry, token);
+    }
+
+    pub(super) fn submit_connect(&mut self, slot: u32) {
+        let sock = &mut self.socks[slot as usize];
+        sock.pending += 1;
+        let token = Token { op: Op::Connect, generation: sock.generation, slot };
+        let fd = types::Fd(sock.raw_fd());
+        let (address, len) = sock.connect_address();
+        self.push(opcode::Connect::new(fd, address.cast(), len).build(), token);
+    }
+
+    pub(super) fn submit_shutdown(&mut self, slot: u32) {
+        let sock = &mut self.socks[slot as usize];
+        sock.pending += 1;
+        let token = Token { op: Op::Shutdown, generation: sock.generation, slot };
+        let fd = types::Fd(sock.raw_fd());
+        self.push(opcode::Shutdown::new(fd, libc::SHUT_WR).build(), token);
+    }
+
+    /// Begins to close: cancels what is in flight; the descriptor and the slot go with the last completion.
+    pub(super) fn close(&mut self, slot: u32) {
+        let sock = &mut self.socks[slot as usize];
+        let generation = sock.generation;
+        let cancels = sock.begin_close();
+        if let Some(key) = sock.deadline.take() {
+            self.wheel.remove(key);
+        }
+        for op in cancels.into_iter().flatten() {
+            self.cancel(Token { op, generation, slot });
+        }
+        self.close_if_idle(slot);
+    }
+
+    fn close_if_idle(&mut self, slot: u32) {
+        let sock = &mut self.socks[slot as usize];
+        if sock.pending > 0 {
+            return;
+        }
+        let Some(fd) = sock.take_closing_fd() else { return };
+        sock.generation = next_generation(sock.generation);
+        self.free.push(slot);
+        self.stats.sockets -= 1;
+        // The number is free only when this runs, and no other operation names it any more.
+        self.push_untracked(opcode::Close::new(types::Fd(fd)).build(), Op::Close);
+    }
+
+    fn cancel(&mut self, token: Token) {
+        self.push_untracked(opcode::AsyncCancel::new(token.encode()).build(), Op::Cancel);
+    }
+
+    // ---- listeners -------------------------------------------------------------------------------
+
+    pub(super) fn arm_accept(&mut self, slot: u32) {
+        let listen = &mut self.listens[slot as usize];
+        listen.is_armed = true;
+        let fd = types::Fd(listen.fd.as_raw_fd());
+        let entry = opcode::AcceptMulti::new(fd).flags(libc::SOCK_CLOEXEC).build();
+        self.push(entry, Token { op: Op::Accept, generation: 0, slot });
+    }
+
+    /// Stops accepting; what was accepted stays queued.
+    pub(super) fn cancel_accept(&mut self, slot: u32) {
+        if self.listens[slot as usize].is_armed {
+            self.cancel(Token { op: Op::Accept, generation: 0, slot });
+        }
+    }
+
+    pub(super) fn drop_listen(&mut self, slot: u32) {
+        let listen = &mut self.listens[slot as usize];
+        listen.is_dropped = true;
+        listen.waker = None;
+        listen.accepted.clear();
+        if listen.is_armed {
+            self.cancel_accept(slot);
+        } else {
+            self.listens.remove(slot as usize);
+        }
+    }
+
+    // ---- time ------------------------------------------------------------------------------------
+
+    pub(super) fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    pub(super) fn read_clock_ms(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64
+    }
+
+    /// Reads the clock and fires what is due.
+    pub(super) fn advance(&mut self) {
+        let now_ms = self.read_clock_ms();
+        if now_ms == self.now_ms {
+            return;
+        }
+        self.now_ms = now_ms;
+        let Core { wheel, socks, wakes, .. } = self;
+        wheel.advance(self.now_ms, &mut |_, timer| match timer {
+            Timer::Sleep(waker) => wakes.push(waker),
+            Timer::Socket { slot, generation } => {
+                let sock = &mut socks[slot as usize];
+                if sock.is_open(generation) {
+                    sock.expire(wakes);
+                }
+            }
+        });
+    }
+
+    /// Sets a socket's deadline.
+    pub(super) fn set_deadline(&mut self, slot: u32, at_ms: u64) {
+        let sock = &mut self.socks[slot as usize];
+        sock.is_expired = false;
+        match sock.deadline {
+            Some(key) => {
+                self.wheel.reset(key, at_ms);
+            }
+            None if at_ms == u64::MAX => {}
+            None => {
+                let timer = Timer::Socket { slot, generation: sock.generation };
+                sock.deadline = Some(self.wheel.insert(at_ms, timer));
+            }
+        }
+    }
+
+    /// Keeps the tick going.
+    pub(super) fn start_tick(&mut self) {
+        if self.is_ticking {
+            return;
+        }
+        self.is_ticking = true;
+        let mut entry = opcode::Timeout::new(&raw const *self.tick);
+        if self.has_multishot_timeout {
+            entry = entry.flags(types::TimeoutFlags::MULTISHOT);
+        }
+        self.push_tick(entry.build());
+    }
+
+    fn push_tick(&mut self, entry: squeue::Entry) {
+        self.outstanding += 1;
+        self.push_silent(entry.user_data(Token::single(Op::Tick).encode()));
+    }
+
+    /// Asks for the tick's end. To be repeated until `is_ticking` is false: a repeating timeout that has
+    /// fired, but whose deferred work has not run yet, is not found by a removal nor a cancellation.
+    pub(super) fn stop_tick(&mut self) {
+        if self.is_ticking {
+            self.push_untracked(opcode::TimeoutRemove::new(Token::single(Op::Tick).encode()).build(), Op::Cancel);
+        }
+    }
+
+    /// Arms the one timeout of a parked shard, for the wheel's next deadline.
+    pub(super) fn start_park_timer(&mut self) -> bool {
+        let Some(deadline) = self.wheel.next_deadline() else { return false };
+        let elapsed = self.started.elapsed();
+        let wait = Duration::from_millis(deadline.saturating_add(1)).saturating_sub(elapsed);
+        *self.park = wait.into();
+        self.outstanding += 1;
+        let entry = opcode::Timeout::new(&raw const *self.park).build();
+        self.push_silent(entry.user_data(Token::single(Op::ParkTimer).encode()));
+        true
+    }
+
+    pub(super) fn stop_park_timer(&mut self) {
+        self.push_untracked(opcode::TimeoutRemove::new(Token::single(Op::ParkTimer).encode()).build(), Op::Cancel);
+    }
+
+    /// Reads the doorbell once, into the core's own word.
+    pub(super) fn arm_bell(&mut self, fd: RawFd) {
+        self.bell_rang = false;
+        self.outstanding += 1;
+        let word = (&raw mut *self.bell).cast();
+        let entry = opcode::Read::new(types::Fd(fd), word, size_of::<u64>() as u32).build();
+        self.push_silent(entry.user_data(Token::single(Op::Bell).encode()));
+    }
+
+    pub(super) fn register_eventfd(&self, fd: RawFd) -> io::Result<()> {
+        self.ring.submitter().register_eventfd(fd)
+    }
+
+    pub(super) fn unregister_eventfd(&self) -> io::Result<()> {
+        self.ring.submitter().unregister_eventfd()
+    }
+
+    // ---- the end ---------------------------------------------------------------------------------
+
+    /// Cancels everything and reaps until nothing is in flight and every descriptor is closed.
+    /// Says whether it got there.
+    pub(super) fn drain(&mut self) -> bool {
+        for slot in 0..self.socks.len() as u32 {
+            if self.socks[slot as usize].is_in_use() {
+                self.close(slot);
+            }
+        }
+        let any = types::CancelBuilder::any();
+        let cancel_all = opcode::AsyncCancel2::new(any).build().user_data(Token::single(Op::Cancel).encode());
+        self.push_silent(cancel_all);
+        for _ in 0..CLOSE_ENTERS_MAX {
+            if self.outstanding == 0 && self.overflow.is_empty() && self.ring.submission().is_empty() {
+                return true;
+            }
+            self.stop_tick();
+            if self.enter(u32::from(self.outstanding > 0)).is_err() {
+                return false;
+            }
+            self.reap(usize::MAX);
+            self.wakes.clear();
+        }
+        false
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        if !self.drain() {
+            // The kernel may still write to these: lose the memory rather than free it.
+            mem::forget(mem::take(&mut self.socks));
+            mem::forget(mem::replace(&mut self.tick, Box::default()));
+            mem::forget(mem::replace(&mut self.park, Box::default()));
+            mem::forget(mem::replace(&mut self.bell, Box::default()));
+            self.buffers.leak();
+        }
+        for sock in &mut self.socks {
+            give_buffer(sock.take_inbox());
+        }
+    }
+}

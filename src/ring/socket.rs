@@ -1,0 +1,184 @@
+//! Sockets of the ring as futures: the [`Transport`] services use, and futures-io for everybody else. Floor 3.
+
+use super::{Ring, interest, token::Generation};
+use crate::transport::{Outgoing, Transport, take_buffer};
+use futures_io::{AsyncRead, AsyncWrite};
+use socket2::SockRef;
+use std::{
+    future::poll_fn,
+    io,
+    net::SocketAddr,
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd},
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+/// A connected stream socket (TCP or unix) of this shard's ring.
+///
+/// Dropping it cancels what is in flight and closes the descriptor once the kernel has let go of it; bytes
+/// handed over but not yet sent may be lost. To end a stream in order: wait for
+/// [`poll_sent`](Transport::poll_sent), call [`shutdown`](Transport::shutdown), read to the end, drop.
+#[derive(Debug)]
+pub struct Socket {
+    ring: Ring,
+    slot: u32,
+    generation: Generation,
+    fd: RawFd,
+}
+
+impl Socket {
+    pub(super) fn new(ring: Ring, fd: OwnedFd) -> Self {
+        let raw = fd.as_raw_fd();
+        let (slot, generation) = ring.core().adopt(fd);
+        Socket { ring, slot, generation, fd: raw }
+    }
+
+    /// Starts to connect `fd` to `address`.
+    pub(super) async fn connect(ring: Ring, fd: OwnedFd, address: socket2::SockAddr) -> io::Result<Self> {
+        let socket = Socket::new(ring, fd);
+        socket.ring.core().sock(socket.slot).start_connect(address);
+        socket.ring.core().submit_connect(socket.slot);
+        let mut socket = socket;
+        poll_fn(|cx| socket.poll_sent(cx)).await?;
+        Ok(socket)
+    }
+
+    /// The descriptor, for options and addresses. Never read, written or closed through this.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the slot keeps the descriptor open as long as this Socket lives.
+        unsafe { BorrowedFd::borrow_raw(self.fd) }
+    }
+
+    /// Moves received bytes into `into`; `Ok(0)`: the peer sent its end.
+    fn poll_recv<R>(
+        &mut self,
+        cx: &mut Context<'_>,
+        read: impl FnOnce(&mut super::sock::Sock) -> Option<io::Result<R>>,
+    ) -> Poll<io::Result<R>> {
+        let mut core = self.ring.core();
+        let sock = core.sock(self.slot);
+        debug_assert!(sock.is_open(self.generation));
+        if let Some(result) = read(sock) {
+            return Poll::Ready(result);
+        }
+        keep_waker(&mut sock.reader, cx);
+        if sock.needs_recv() {
+            core.arm_recv(self.slot);
+        }
+        interest::note();
+        Poll::Pending
+    }
+}
+
+fn keep_waker(slot: &mut Option<std::task::Waker>, cx: &mut Context<'_>) {
+    match slot {
+        Some(waker) if waker.will_wake(cx.waker()) => {}
+        _ => *slot = Some(cx.waker().clone()),
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        self.ring.core().close(self.slot);
+    }
+}
+
+impl Transport for Socket {
+    fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut Vec<u8>) -> Poll<io::Result<usize>> {
+        self.poll_recv(cx, |sock| sock.read_into(into))
+    }
+
+    fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut core = self.ring.core();
+        let sock = core.sock(self.slot);
+        if let Some(result) = sock.sent() {
+            return Poll::Ready(result);
+        }
+        keep_waker(&mut sock.writer, cx);
+        interest::note();
+        Poll::Pending
+    }
+
+    fn send(&mut self, out: &mut Outgoing) {
+        if out.is_empty() {
+            return;
+        }
+        let mut core = self.ring.core();
+        core.sock(self.slot).start_send(out);
+        core.submit_send(self.slot);
+    }
+
+    fn shutdown(&mut self) {
+        self.ring.core().submit_shutdown(self.slot);
+    }
+
+    fn sent_bytes(&self) -> u64 {
+        self.ring.core().sock(self.slot).sent_bytes
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.ring.core().now_ms()
+    }
+
+    fn set_deadline(&mut self, at_ms: u64) {
+        self.ring.core().set_deadline(self.slot, at_ms);
+    }
+
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut core = self.ring.core();
+        let sock = core.sock(self.slot);
+        if sock.is_expired {
+            return Poll::Ready(());
+        }
+        keep_waker(&mut sock.reader, cx);
+        Poll::Pending
+    }
+
+    fn peer_addr(&self) -> Option<SocketAddr> {
+        SockRef::from(&self.as_fd()).peer_addr().ok()?.as_socket()
+    }
+
+    fn local_addr(&self) -> Option<SocketAddr> {
+        SockRef::from(&self.as_fd()).local_addr().ok()?.as_socket()
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        if buf.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        self.poll_recv(cx, |sock| sock.read_slice(buf))
+    }
+}
+
+impl AsyncWrite for Socket {
+    /// Takes all of `buf` once nothing is in flight; the bytes are copied.
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self.poll_sent(cx) {
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            Poll::Pending => return Poll::Pending,
+        }
+        let mut out = Outgoing::default();
+        out.buf = take_buffer();
+        out.buf.extend_from_slice(buf);
+        self.send(&mut out);
+        Poll::Ready(Ok(buf.len()))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_sent(cx)
+    }
+
+    /// Sends the end of the stream once everything written was sent.
+    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.poll_sent(cx) {
+            Poll::Ready(Ok(())) => {
+                self.shutdown();
+                Poll::Ready(Ok(()))
+            }
+            other => other,
+        }
+    }
+}

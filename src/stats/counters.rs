@@ -1,0 +1,504 @@
+//! What one shard counts. Floor 1, pure.
+//!
+//! For: adding to a plain `Cell` where something happens, and copying all of them when someone asks. Not for:
+//! durations (see [`Histogram`](super::Histogram)), sharing between threads, or names and text of an exporter.
+//!
+//! Every counter is written once, in the tables below; its documentation is also the help text of
+//! [`ShardSnapshot::visit`].
+
+use serde::{Deserialize, Serialize};
+use std::cell::Cell;
+
+/// Arithmetic on a counter.
+///
+/// ```
+/// use everycore::stats::{Count, Counters};
+/// let counters = Counters::default();
+/// counters.requests.add(1);
+/// assert_eq!(counters.snapshot().requests, 1);
+/// ```
+pub trait Count {
+    /// Counts `n` more; wraps around at 2^64.
+    fn add(&self, n: u64);
+    /// Takes `n` from a gauge, which must have been added before.
+    fn sub(&self, n: u64);
+    /// Raises a peak to `level` if it is lower.
+    fn raise(&self, level: u64);
+}
+
+impl Count for Cell<u64> {
+    #[inline]
+    fn add(&self, n: u64) {
+        self.set(self.get().wrapping_add(n));
+    }
+
+    #[inline]
+    fn sub(&self, n: u64) {
+        debug_assert!(n <= self.get(), "more taken from a gauge than was added");
+        self.set(self.get().saturating_sub(n));
+    }
+
+    #[inline]
+    fn raise(&self, level: u64) {
+        self.set(self.get().max(level));
+    }
+}
+
+/// How a counter behaves over time and between shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows; merged by adding.
+    Counter,
+    /// Goes up and down; merged by adding.
+    Gauge,
+    /// Highest level since the start; merged by taking the highest, since shards peak at different times.
+    Peak,
+}
+
+/// Makes of each table `Live => Copied { /// doc, field: kind }` the struct of cells, the struct of numbers and what
+/// is done with them. A kind is `counter`, `gauge`, `peak` or, for a nested group, `(Live Copied)`.
+macro_rules! counters {
+    (@cell ($live:ident $copied:ident)) => { $live };
+    (@cell $kind:ident) => { Cell<u64> };
+    (@number ($live:ident $copied:ident)) => { $copied };
+    (@number $kind:ident) => { u64 };
+    (@read ($($group:tt)+) $cell:expr) => { $cell.snapshot() };
+    (@read $kind:ident $cell:expr) => { $cell.get() };
+    (@merge ($($group:tt)+) $into:expr, $from:expr) => { $into.merge(&$from) };
+    (@merge peak $into:expr, $from:expr) => { $into = $into.max($from) };
+    (@merge $kind:ident $into:expr, $from:expr) => { $into = $into.wrapping_add($from) };
+    (@visit ($($group:tt)+) $number:expr, $path:ident, $help:expr, $see:ident) => { $number.walk($path, $see) };
+    (@visit counter $number:expr, $path:ident, $help:expr, $see:ident) => { $see($path, Kind::Counter, $help, $number) };
+    (@visit gauge $number:expr, $path:ident, $help:expr, $see:ident) => { $see($path, Kind::Gauge, $help, $number) };
+    (@visit peak $number:expr, $path:ident, $help:expr, $see:ident) => { $see($path, Kind::Peak, $help, $number) };
+    (@name $field:ident) => { stringify!($field) };
+    (@name $field:ident $json:literal) => { $json };
+
+    ($(
+        #[doc = $about:literal]
+        $live:ident => $copied:ident {
+            $( $(#[doc = $doc:literal])+ $field:ident $(as $json:literal)?: $kind:tt, )+
+        }
+    )+) => { $(
+        #[doc = $about]
+        #[derive(Debug, Default)]
+        pub struct $live {
+            $( $(#[doc = $doc])+ pub $field: counters!(@cell $kind), )+
+        }
+
+        #[doc = concat!("A copy of [`", stringify!($live), "`] at one moment, or the merged copies of several shards.")]
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(default)]
+        pub struct $copied {
+            $( $(#[doc = $doc])+ $(#[serde(rename = $json)])? pub $field: counters!(@number $kind), )+
+        }
+
+        impl $live {
+            /// What they show now.
+            pub fn snapshot(&self) -> $copied {
+                $copied { $( $field: counters!(@read $kind self.$field), )+ }
+            }
+        }
+
+        impl $copied {
+            /// Adds another shard's, field by field; of peaks it keeps the highest.
+            pub fn merge(&mut self, other: &Self) {
+                $( counters!(@merge $kind self.$field, other.$field); )+
+            }
+
+            fn walk(&self, path: &mut Vec<&'static str>, see: &mut impl FnMut(&[&'static str], Kind, &'static str, u64)) {
+                $(
+                    path.push(counters!(@name $field $($json)?));
+                    counters!(@visit $kind self.$field, path, concat!($($doc),+).trim_ascii(), see);
+                    path.pop();
+                )+
+            }
+        }
+    )+ };
+}
+
+/// Makes of a table `field = Variant` a group of counters, an enum to choose one by, and the choice.
+macro_rules! counters_by {
+    (
+        $cause:ident, $(#[doc = $about:literal])+
+        $live:ident => $copied:ident { $( #[doc = $doc:literal] $field:ident = $variant:ident, )+ }
+    ) => {
+        counters! { $(#[doc = $about])+ $live => $copied { $( #[doc = $doc] $field: counter, )+ } }
+
+        $(#[doc = $about])+
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $cause { $( #[doc = $doc] $variant, )+ }
+
+        impl $live {
+            /// The counter of one cause.
+            pub fn by(&self, cause: $cause) -> &Cell<u64> {
+                match cause { $( $cause::$variant => &self.$field, )+ }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Everything one shard counts. Made and added to on the shard's own thread only.
+    Counters => ShardSnapshot {
+        /// Request heads that were read, whole and valid.
+        requests: counter,
+        /// Handlers that panicked; each was answered with 500 where that was still possible.
+        handler_panics: counter,
+        /// Handlers that were dropped before they answered, because the client went away.
+        handlers_dropped: counter,
+        /// Connections.
+        connections: (Connections ConnectionsSnapshot),
+        /// Bytes on connections, heads and bodies together.
+        bytes: (Bytes BytesSnapshot),
+        /// Final and interim responses by status class (RFC 9110 §15).
+        responses: (Responses ResponsesSnapshot),
+        /// Requests refused before a handler saw them.
+        rejects: (Rejects RejectsSnapshot),
+        /// The driver's loop and its ring.
+        driver as "loop": (Driver DriverSnapshot),
+        /// Provided receive buffers.
+        buffers: (Buffers BuffersSnapshot),
+    }
+
+    /// Connections of one shard.
+    Connections => ConnectionsSnapshot {
+        /// Connections accepted by this shard's listener.
+        accepted: counter,
+        /// Connections open now on this shard.
+        active: gauge,
+        /// Connections taken over from other shards.
+        handoffs_in: counter,
+        /// Connections given to other shards.
+        handoffs_out: counter,
+        /// Times accepting paused because no descriptor was left (EMFILE, ENFILE).
+        accept_pauses: counter,
+        /// Connections that ended, by cause.
+        closed: (Closed ClosedSnapshot),
+    }
+
+    /// Bytes on the connections of one shard.
+    Bytes => BytesSnapshot {
+        /// Bytes received.
+        received: counter,
+        /// Bytes the kernel took for sending.
+        sent: counter,
+    }
+
+    /// Responses of one shard by status class.
+    Responses => ResponsesSnapshot {
+        /// Interim responses, 1xx.
+        informational as "1xx": counter,
+        /// Responses with status 2xx.
+        successful as "2xx": counter,
+        /// Responses with status 3xx.
+        redirection as "3xx": counter,
+        /// Responses with status 4xx.
+        client_error as "4xx": counter,
+        /// Responses with status 5xx.
+        server_error as "5xx": counter,
+    }
+
+    /// Requests of one shard that were refused before a handler saw them, by kind.
+    Rejects => RejectsSnapshot {
+        /// Malformed request, status 400 (and any status not listed here).
+        bad_request: counter,
+        /// Request not complete in time, status 408.
+        timeout: counter,
+        /// Body larger than the limit, status 413.
+        body_too_large: counter,
+        /// Request target longer than the limit, status 414.
+        uri_too_long: counter,
+        /// Expectation that cannot be met, status 417.
+        expectation: counter,
+        /// Head larger than the limit, status 431.
+        head_too_large: counter,
+        /// Method or transfer coding that is not implemented, status 501.
+        not_implemented: counter,
+        /// Too many connections or requests at once, status 503.
+        overload: counter,
+        /// HTTP version that is not supported, status 505.
+        version: counter,
+    }
+
+    /// The driver of one shard.
+    Driver => DriverSnapshot {
+        /// Turns of the loop.
+        turns: counter,
+        /// Times the executor was let run under load.
+        visits: counter,
+        /// Times the shard went to sleep for lack of events.
+        parks: counter,
+        /// Ticks of the ring's 1 ms timeout.
+        ticks: counter,
+        /// System calls that entered the ring.
+        ring_enters: counter,
+        /// Times the completion queue overflowed.
+        cq_overflows: counter,
+        /// Sends of which the kernel took only a part.
+        send_short: counter,
+    }
+
+    /// Provided receive buffers of one shard.
+    Buffers => BuffersSnapshot {
+        /// Buffers that hold bytes not yet copied out.
+        in_use: gauge,
+        /// Most buffers in use at once; of several shards, the highest.
+        peak: peak,
+        /// Receives that found no buffer (ENOBUFS) and were armed again.
+        enobufs: counter,
+    }
+}
+
+counters_by! {
+    CloseCause,
+    /// Why a connection ended.
+    Closed => ClosedSnapshot {
+        /// The peer closed it in good order.
+        peer_closed = PeerClosed,
+        /// A response or its handler asked for it (`connection: close`, HTTP/1.0, a body without end).
+        server_closed = ServerClosed,
+        /// It had served as many requests as one connection may.
+        requests_max = RequestsMax,
+        /// No request came in time.
+        idle_timeout = IdleTimeout,
+        /// A request head did not arrive in time.
+        header_timeout = HeaderTimeout,
+        /// A request body did not arrive in time.
+        body_timeout = BodyTimeout,
+        /// The peer did not take the response in time.
+        write_stall = WriteStall,
+        /// The handler did not answer in time.
+        handler_timeout = HandlerTimeout,
+        /// The peer reset it (ECONNRESET, EPIPE).
+        reset = Reset,
+        /// Its request was refused, after which nothing it sends can be trusted.
+        rejected = Rejected,
+        /// The server is shutting down.
+        drained = Drained,
+        /// Another error of the socket, or a fault of ours.
+        error = Error,
+    }
+}
+
+impl Responses {
+    /// The counter of a status code's class. A code outside 100–599, which no response should have, counts as 5xx.
+    #[inline]
+    pub fn by_status(&self, status: u16) -> &Cell<u64> {
+        match status {
+            100..200 => &self.informational,
+            200..300 => &self.successful,
+            300..400 => &self.redirection,
+            400..500 => &self.client_error,
+            _ => &self.server_error,
+        }
+    }
+}
+
+impl Rejects {
+    /// The counter of a refusal, by the status it is answered with.
+    pub fn by_status(&self, status: u16) -> &Cell<u64> {
+        match status {
+            408 => &self.timeout,
+            413 => &self.body_too_large,
+            414 => &self.uri_too_long,
+            417 => &self.expectation,
+            431 => &self.head_too_large,
+            501 => &self.not_implemented,
+            503 => &self.overload,
+            505 => &self.version,
+            _ => &self.bad_request,
+        }
+    }
+}
+
+impl Buffers {
+    /// Counts `n` buffers in use, and the peak.
+    #[inline]
+    pub fn take(&self, n: u64) {
+        self.in_use.add(n);
+        self.peak.raise(self.in_use.get());
+    }
+
+    /// Counts `n` buffers given back.
+    #[inline]
+    pub fn give_back(&self, n: u64) {
+        self.in_use.sub(n);
+    }
+}
+
+impl ShardSnapshot {
+    /// Calls `see` for every number with its path in the JSON (such as `["connections", "closed", "reset"]`), its kind
+    /// and one sentence of help: all an exporter needs.
+    pub fn visit(&self, mut see: impl FnMut(&[&'static str], Kind, &'static str, u64)) {
+        self.walk(&mut Vec::new(), &mut see);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use serde_json::{Value, json};
+    use std::collections::BTreeSet;
+
+    /// A snapshot whose numbers are `first`, `first + step`, … in the order of the JSON, so that no two are the same.
+    fn numbered(first: u64, step: u64) -> ShardSnapshot {
+        fn fill(value: &mut Value, next: &mut u64, step: u64) {
+            match value {
+                Value::Object(fields) => fields.values_mut().for_each(|field| fill(field, next, step)),
+                number => {
+                    *number = json!(*next);
+                    *next += step;
+                }
+            }
+        }
+        let mut value = serde_json::to_value(ShardSnapshot::default()).unwrap();
+        let mut next = first;
+        fill(&mut value, &mut next, step);
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn fields(snapshot: &ShardSnapshot) -> Vec<(String, Kind, u64)> {
+        let mut fields = Vec::new();
+        snapshot.visit(|path, kind, help, number| {
+            assert!(help.ends_with('.') && !help.starts_with(' ') && !help.contains('\n'), "{path:?}: {help:?}");
+            fields.push((path.join("."), kind, number));
+        });
+        fields
+    }
+
+    #[test]
+    fn json_has_the_documented_shape() {
+        let counters = Counters::default();
+        counters.requests.add(7);
+        counters.connections.accepted.add(3);
+        counters.connections.active.add(3);
+        counters.connections.active.sub(2);
+        counters.connections.closed.by(CloseCause::IdleTimeout).add(1);
+        counters.connections.closed.by(CloseCause::Error).add(1);
+        counters.bytes.received.add(100);
+        counters.bytes.sent.add(200);
+        counters.responses.by_status(204).add(6);
+        counters.rejects.by_status(414).add(1);
+        counters.driver.turns.add(9);
+        counters.buffers.take(3);
+        counters.buffers.give_back(1);
+        counters.buffers.take(1);
+        let expected = json!({
+            "requests": 7, "handler_panics": 0, "handlers_dropped": 0,
+            "connections": {
+                "accepted": 3, "active": 1, "handoffs_in": 0, "handoffs_out": 0, "accept_pauses": 0,
+                "closed": {
+                    "peer_closed": 0, "server_closed": 0, "requests_max": 0, "idle_timeout": 1, "header_timeout": 0,
+                    "body_timeout": 0, "write_stall": 0, "handler_timeout": 0, "reset": 0, "rejected": 0, "drained": 0,
+                    "error": 1,
+                },
+            },
+            "bytes": { "received": 100, "sent": 200 },
+            "responses": { "1xx": 0, "2xx": 6, "3xx": 0, "4xx": 0, "5xx": 0 },
+            "rejects": {
+                "bad_request": 0, "timeout": 0, "body_too_large": 0, "uri_too_long": 1, "expectation": 0,
+                "head_too_large": 0, "not_implemented": 0, "overload": 0, "version": 0,
+            },
+            "loop": {
+                "turns": 9, "visits": 0, "parks": 0, "ticks": 0, "ring_enters": 0, "cq_overflows": 0, "send_short": 0,
+            },
+            "buffers": { "in_use": 3, "peak": 3, "enobufs": 0 },
+        });
+        assert_eq!(serde_json::to_value(counters.snapshot()).unwrap(), expected);
+    }
+
+    #[test]
+    fn snapshot_survives_json_and_forgives_missing_fields() {
+        let snapshot = numbered(1, 1);
+        let text = serde_json::to_string(&snapshot).unwrap();
+        assert_eq!(serde_json::from_str::<ShardSnapshot>(&text).unwrap(), snapshot);
+        let older: ShardSnapshot = serde_json::from_str(r#"{"requests":4,"loop":{"parks":2}}"#).unwrap();
+        assert_eq!((older.requests, older.driver.parks, older.bytes.sent), (4, 2, 0));
+    }
+
+    #[test]
+    fn merge_adds_every_field_and_keeps_the_highest_peak() {
+        let (a, b) = (numbered(1, 1), numbered(1_000, 10));
+        let mut merged = a.clone();
+        merged.merge(&b);
+        let (of_a, of_b, of_merged) = (fields(&a), fields(&b), fields(&merged));
+        let mut peaks = 0;
+        for ((a, b), (name, kind, number)) in of_a.iter().zip(&of_b).zip(&of_merged) {
+            peaks += usize::from(*kind == Kind::Peak);
+            let expected = if *kind == Kind::Peak { a.2.max(b.2) } else { a.2 + b.2 };
+            assert_eq!(*number, expected, "{name}");
+        }
+        assert_eq!(peaks, 1);
+        let mut other_way = b.clone();
+        other_way.merge(&a);
+        assert_eq!(other_way, merged);
+        merged = ShardSnapshot::default();
+        merged.merge(&a);
+        assert_eq!(merged, a);
+    }
+
+    #[test]
+    fn visit_names_every_number_of_the_json_once() {
+        fn leaves(value: &Value, path: &str, found: &mut BTreeSet<(String, u64)>) {
+            match value {
+                Value::Object(fields) => fields.iter().for_each(|(name, field)| {
+                    leaves(field, &if path.is_empty() { name.clone() } else { format!("{path}.{name}") }, found);
+                }),
+                number => assert!(found.insert((path.to_owned(), number.as_u64().unwrap()))),
+            }
+        }
+        let snapshot = numbered(1, 1);
+        let mut expected = BTreeSet::new();
+        leaves(&serde_json::to_value(&snapshot).unwrap(), "", &mut expected);
+        let visited: Vec<_> = fields(&snapshot).into_iter().map(|(name, _, number)| (name, number)).collect();
+        assert_eq!(visited.len(), expected.len());
+        assert_eq!(visited.into_iter().collect::<BTreeSet<_>>(), expected);
+    }
+
+    #[test]
+    fn status_counts_as_its_class() {
+        let classes = [
+            (100, "1xx"),
+            (199, "1xx"),
+            (200, "2xx"),
+            (299, "2xx"),
+            (300, "3xx"),
+            (399, "3xx"),
+            (400, "4xx"),
+            (499, "4xx"),
+            (500, "5xx"),
+            (599, "5xx"),
+            (99, "5xx"),
+            (600, "5xx"),
+        ];
+        for (status, class) in classes {
+            let responses = Responses::default();
+            responses.by_status(status).add(1);
+            assert_eq!(serde_json::to_value(responses.snapshot()).unwrap()[class], 1, "{status}");
+        }
+    }
+
+    #[test]
+    fn refusal_counts_by_its_status() {
+        let kinds = [
+            (400, "bad_request"),
+            (408, "timeout"),
+            (413, "body_too_large"),
+            (414, "uri_too_long"),
+            (417, "expectation"),
+            (431, "head_too_large"),
+            (501, "not_implemented"),
+            (503, "overload"),
+            (505, "version"),
+            (426, "bad_request"),
+        ];
+        for (status, kind) in kinds {
+            let rejects = Rejects::default();
+            rejects.by_status(status).add(1);
+            assert_eq!(serde_json::to_value(rejects.snapshot()).unwrap()[kind], 1, "{status}");
+        }
+    }
+}

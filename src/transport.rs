@@ -1,0 +1,179 @@
+//! What services are written against: a byte stream with owned sends and one deadline. Floor 3.
+//!
+//! Implemented by the ring's [`Socket`](crate::ring::Socket) and by memory (tests, fuzzing, the test client);
+//! TLS can wrap either. Not a general-purpose I/O trait: for that, sockets implement futures-io's.
+
+use crate::limits::{BUFFER_BYTES_KEPT_MAX, BUFFERS_KEPT_MAX};
+use bytes::Bytes;
+use std::{
+    cell::RefCell,
+    io,
+    net::SocketAddr,
+    task::{Context, Poll},
+};
+
+/// A connected byte stream.
+///
+/// All polls of one transport come from one task at a time; the last context polled is the one woken.
+pub trait Transport: 'static {
+    /// Moves what has been received to the end of `into`; `Ok(0)`: the peer sent its end.
+    ///
+    /// # Errors
+    /// The connection broke (reset); nothing more will come.
+    fn poll_read(&mut self, cx: &mut Context<'_>, into: &mut Vec<u8>) -> Poll<io::Result<usize>>;
+
+    /// Ready when nothing handed over is unsent, so that [`send`](Self::send) may be called.
+    ///
+    /// # Errors
+    /// The peer is gone; what was unsent is lost.
+    fn poll_sent(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+
+    /// Takes all of `out` and begins to send it. Call only after `poll_sent` was ready.
+    fn send(&mut self, out: &mut Outgoing);
+
+    /// Sends the end of the stream after what was sent.
+    fn shutdown(&mut self);
+
+    /// Bytes the peer's kernel buffer has taken so far: tells a slow peer from a stalled one.
+    fn sent_bytes(&self) -> u64;
+
+    /// Milliseconds on the shard's clock, as of the current turn.
+    fn now_ms(&self) -> u64;
+
+    /// Sets the one deadline; `u64::MAX` for none. Costs a few stores.
+    fn set_deadline(&mut self, at_ms: u64);
+
+    /// Ready once the deadline has passed. Wakes the task that polled last when it does.
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+
+    /// The peer's address, if the stream has one. May cost a system call.
+    fn peer_addr(&self) -> Option<SocketAddr>;
+
+    /// Our address on this stream, if it has one. May cost a system call.
+    fn local_addr(&self) -> Option<SocketAddr>;
+}
+
+/// Bytes to send, in order: one growing buffer, with shared bodies spliced in uncopied.
+#[derive(Debug, Default)]
+pub struct Outgoing {
+    /// What is written byte by byte: heads, small bodies, chunk frames.
+    pub buf: Vec<u8>,
+    /// Shared bodies and where in `buf` each belongs (offsets ascend).
+    splices: Vec<(usize, Bytes)>,
+    spliced_bytes: usize,
+}
+
+impl Outgoing {
+    /// Appends `body` without copying it.
+    pub fn push_shared(&mut self, body: Bytes) {
+        if !body.is_empty() {
+            self.spliced_bytes += body.len();
+            self.splices.push((self.buf.len(), body));
+        }
+    }
+
+    /// Bytes in all.
+    pub fn len(&self) -> usize {
+        self.buf.len() + self.spliced_bytes
+    }
+
+    /// Whether there is nothing to send.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether all bytes are in `buf`.
+    pub fn is_contiguous(&self) -> bool {
+        self.splices.is_empty()
+    }
+
+    /// Number of separate pieces, and so of vectors a send needs, at most.
+    pub fn pieces(&self) -> usize {
+        2 * self.splices.len() + 1
+    }
+
+    /// The non-empty pieces in order, without the first `skip` bytes.
+    pub fn slices(&self, mut skip: usize) -> impl Iterator<Item = &[u8]> {
+        let mut start = 0;
+        let ends = self.splices.iter().map(|(at, body)| (*at, &body[..])).chain([(self.buf.len(), &[][..])]);
+        ends.flat_map(move |(at, body)| {
+            let own = &self.buf[start..at];
+            start = at;
+            [own, body]
+        })
+        .filter_map(move |piece| {
+            let skipped = skip.min(piece.len());
+            skip -= skipped;
+            Some(&piece[skipped..]).filter(|rest| !rest.is_empty())
+        })
+    }
+
+    /// Empties it, keeping the buffer's memory.
+    pub fn clear(&mut self) {
+        self.buf.clear();
+        self.splices.clear();
+        self.spliced_bytes = 0;
+    }
+}
+
+thread_local! {
+    /// Spare buffers of this shard, warmest last.
+    static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// An empty buffer, with capacity if the shard has one to spare.
+pub fn take_buffer() -> Vec<u8> {
+    SPARE.with_borrow_mut(Vec::pop).unwrap_or_default()
+}
+
+/// Gives a buffer's memory to the shard for the next who needs one. Large ones are freed.
+pub fn give_buffer(mut buffer: Vec<u8>) {
+    if buffer.capacity() == 0 || buffer.capacity() > BUFFER_BYTES_KEPT_MAX {
+        return;
+    }
+    buffer.clear();
+    SPARE.with_borrow_mut(|spare| {
+        if spare.len() < BUFFERS_KEPT_MAX {
+            spare.push(buffer);
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn collect(out: &Outgoing, skip: usize) -> Vec<u8> {
+        out.slices(skip).flatten().copied().collect()
+    }
+
+    #[test]
+    fn outgoing_keeps_order_and_skips_anywhere() {
+        let mut out = Outgoing::default();
+        assert!(out.is_empty());
+        out.push_shared(Bytes::from_static(b"ab"));
+        out.buf.extend_from_slice(b"cde");
+        out.push_shared(Bytes::from_static(b"f"));
+        out.push_shared(Bytes::new());
+        out.push_shared(Bytes::from_static(b"gh"));
+        out.buf.extend_from_slice(b"i");
+        let all = b"abcdefghi";
+        assert_eq!(out.len(), all.len());
+        for skip in 0..=all.len() {
+            assert_eq!(collect(&out, skip), &all[skip..], "skip {skip}");
+            assert!(out.slices(skip).count() <= out.pieces());
+            assert!(out.slices(skip).all(|piece| !piece.is_empty()));
+        }
+        out.clear();
+        assert!(out.is_empty() && out.is_contiguous());
+    }
+
+    #[test]
+    fn buffers_are_reused_unless_large() {
+        give_buffer(Vec::with_capacity(100));
+        let again = take_buffer();
+        assert!(again.capacity() >= 100 && again.is_empty());
+        give_buffer(Vec::with_capacity(BUFFER_BYTES_KEPT_MAX + 1));
+        assert_eq!(take_buffer().capacity(), 0);
+    }
+}
