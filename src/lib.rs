@@ -1,10 +1,15 @@
 //! everycore: one pinned executor, one listener and one io_uring per core.
 
+#[cfg(feature = "cli")]
+pub mod cli;
+pub mod config;
 pub mod http;
 pub mod limits;
+pub mod preflight;
 #[allow(unsafe_code)]
 pub mod ring;
 pub mod stats;
+pub mod topology;
 pub mod transport;
 
 mod app;
