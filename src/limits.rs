@@ -36,7 +36,10 @@ pub const COPIED_BODY_BYTES_MAX: usize = 32 * 1024;
 
 const _: () = {
     assert!(URI_BYTES_MAX < HEAD_BYTES_MAX);
-    assert!(HEAD_BYTES_MAX <= u16::MAX as usize + 1, "spans in a head are 16-bit");
+    assert!(
+        HEAD_BYTES_MAX <= u16::MAX as usize + 1,
+        "spans in a head are 16-bit"
+    );
     assert!(CHUNK_LINE_BYTES_MAX < CHUNK_EXTENSION_BYTES_MAX);
     assert!(TRAILERS_MAX <= HEADERS_MAX);
 };
