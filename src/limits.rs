@@ -48,3 +48,21 @@ const _: () = {
 
 /// From the first byte of a request head to its last.
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+// ---- http codec ----------------------------------------------------------------------------------
+
+/// Bytes of a method token before it is taken for unknown; the longest registered one has 17.
+pub const METHOD_BYTES_MAX: usize = 32;
+/// Largest announced body or chunk: 1 PiB. More is a probe for overflow, and 413 at once.
+pub const BODY_BYTES_MAX: u64 = 1 << 50;
+/// Heads kept for later requests on a shard.
+pub const POOLED_HEADS_MAX: usize = 256;
+/// Heap bytes of a head above which it is freed instead of kept: one long request must not hold memory.
+pub const POOLED_HEAD_BYTES_MAX: usize = 8 * 1024;
+/// Parameters in one route's path.
+pub const PARAMS_MAX: usize = 8;
+
+const _: () = {
+    assert!(METHOD_BYTES_MAX < HEAD_BYTES_MAX);
+    assert!(PARAMS_MAX <= u8::MAX as usize);
+};

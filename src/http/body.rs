@@ -1,0 +1,497 @@
+//! One body type for requests and answers, and the service's end of a request body.
+//!
+//! For: bodies in memory, as a stream, or as they arrive. Not for: framing them on the wire, deadlines. Floor 1.
+
+use super::Reject;
+use bytes::{Bytes, BytesMut};
+use futures_core::Stream;
+use http::{HeaderName, HeaderValue, StatusCode};
+use std::{
+    borrow::Cow,
+    cell::RefCell,
+    collections::VecDeque,
+    fmt,
+    future::poll_fn,
+    pin::Pin,
+    rc::Rc,
+    task::{Context, Poll, Waker},
+};
+
+/// Fields in the order they came.
+pub type FieldPairs = Vec<(HeaderName, HeaderValue)>;
+
+/// The body of a request or of an answer.
+///
+/// Made from what a handler has at hand; read with [`chunk`](Body::chunk) or [`bytes`](Body::bytes).
+///
+/// ```
+/// use everycore::http::Body;
+/// assert_eq!(Body::from("Hey!").len(), Some(4));
+/// assert_eq!(Body::from(vec![1, 2]).as_slice(), Some(&[1, 2][..]));
+/// ```
+#[derive(Default)]
+pub struct Body(Kind);
+
+#[derive(Default)]
+enum Kind {
+    #[default]
+    Empty,
+    Static(&'static [u8]),
+    Owned(Vec<u8>),
+    Bytes(Bytes),
+    Feed(Consumer),
+    Stream {
+        stream: BoxStream,
+        /// What the maker announced and has not delivered yet.
+        remaining: Option<u64>,
+    },
+}
+
+type BoxStream = Pin<Box<dyn Stream<Item = Result<Bytes, BodyError>>>>;
+
+impl Body {
+    /// A body without bytes.
+    pub const fn empty() -> Body {
+        Body(Kind::Empty)
+    }
+
+    /// A body whose length is not known beforehand: it goes out in chunks.
+    pub fn stream(stream: impl Stream<Item = Result<Bytes, BodyError>> + 'static) -> Body {
+        Body(Kind::Stream {
+            stream: Box::pin(stream),
+            remaining: None,
+        })
+    }
+
+    /// A stream of exactly `len` bytes; one that yields more or fewer ends in [`BodyError::WrongLength`].
+    pub fn sized_stream(
+        len: u64,
+        stream: impl Stream<Item = Result<Bytes, BodyError>> + 'static,
+    ) -> Body {
+        Body(Kind::Stream {
+            stream: Box::pin(stream),
+            remaining: Some(len),
+        })
+    }
+
+    /// Bytes that are still to come, if that is known.
+    pub fn len(&self) -> Option<u64> {
+        match &self.0 {
+            Kind::Feed(consumer) => consumer.0.borrow().remaining,
+            Kind::Stream { remaining, .. } => *remaining,
+            _ => self.as_slice().map(|bytes| bytes.len() as u64),
+        }
+    }
+
+    /// Whether it is known that no byte is to come.
+    pub fn is_empty(&self) -> bool {
+        self.len() == Some(0)
+    }
+
+    /// The whole body, if it is in memory already.
+    pub fn as_slice(&self) -> Option<&[u8]> {
+        match &self.0 {
+            Kind::Empty => Some(&[]),
+            Kind::Static(bytes) => Some(bytes),
+            Kind::Owned(bytes) => Some(bytes),
+            Kind::Bytes(bytes) => Some(bytes),
+            Kind::Feed(_) | Kind::Stream { .. } => None,
+        }
+    }
+
+    /// The next bytes, `None` at the end. Dropping the future loses nothing.
+    pub async fn chunk(&mut self) -> Option<Result<Bytes, BodyError>> {
+        poll_fn(|cx| self.poll_chunk(cx)).await
+    }
+
+    /// As [`chunk`](Body::chunk), for hand-written futures.
+    pub fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+        let polled = match &mut self.0 {
+            Kind::Feed(consumer) => return consumer.poll_chunk(cx),
+            Kind::Stream { stream, remaining } => {
+                let polled = stream
+                    .as_mut()
+                    .poll_next(cx)
+                    .map(|next| check_length(next, remaining));
+                match polled {
+                    Poll::Ready(Some(Ok(_))) | Poll::Pending => return polled,
+                    Poll::Ready(_) => polled,
+                }
+            }
+            Kind::Empty => return Poll::Ready(None),
+            Kind::Static(bytes) => whole(Bytes::from_static(bytes)),
+            Kind::Owned(bytes) => whole(Bytes::from(std::mem::take(bytes))),
+            Kind::Bytes(bytes) => whole(std::mem::take(bytes)),
+        };
+        // Nothing comes after the last bytes, and an ended stream must not be polled again.
+        self.0 = Kind::Empty;
+        polled
+    }
+
+    /// The whole body, at most `max` bytes of it.
+    ///
+    /// # Errors
+    /// [`BodyError::TooLarge`] before a byte is read where the announced length is above `max`; otherwise
+    /// whatever [`chunk`](Body::chunk) yields.
+    pub async fn bytes(mut self, max: usize) -> Result<Bytes, BodyError> {
+        let too_large = BodyError::TooLarge { max };
+        if self.len().is_some_and(|len| len > max as u64) {
+            return Err(too_large);
+        }
+        let Some(first) = self.chunk().await.transpose()? else {
+            return Ok(Bytes::new());
+        };
+        if first.len() > max {
+            return Err(too_large);
+        }
+        // Often one chunk is all: then nothing is copied. Its end must still be seen: a feed may have failed.
+        let Some(second) = self.chunk().await.transpose()? else {
+            return Ok(first);
+        };
+        let announced = self
+            .len()
+            .map_or(0, |rest| usize::try_from(rest).unwrap_or(0));
+        let mut whole = BytesMut::with_capacity((first.len() + second.len() + announced).min(max));
+        whole.extend_from_slice(&first);
+        let mut next = Some(second);
+        while let Some(chunk) = next {
+            if chunk.len() > max - whole.len() {
+                return Err(too_large);
+            }
+            whole.extend_from_slice(&chunk);
+            next = self.chunk().await.transpose()?;
+        }
+        Ok(whole.freeze())
+    }
+
+    /// The trailer fields of a chunked request, once its body was read to the end; taken out.
+    pub fn trailers(&mut self) -> FieldPairs {
+        match &self.0 {
+            Kind::Feed(consumer) => std::mem::take(&mut consumer.0.borrow_mut().trailers),
+            _ => FieldPairs::new(),
+        }
+    }
+}
+
+fn whole(bytes: Bytes) -> Poll<Option<Result<Bytes, BodyError>>> {
+    Poll::Ready((!bytes.is_empty()).then_some(Ok(bytes)))
+}
+
+fn check_length(
+    next: Option<Result<Bytes, BodyError>>,
+    remaining: &mut Option<u64>,
+) -> Option<Result<Bytes, BodyError>> {
+    match (next, remaining) {
+        (Some(Ok(chunk)), Some(remaining)) => match remaining.checked_sub(chunk.len() as u64) {
+            Some(rest) => {
+                *remaining = rest;
+                Some(Ok(chunk))
+            }
+            None => Some(Err(BodyError::WrongLength)),
+        },
+        (None, Some(1..)) => Some(Err(BodyError::WrongLength)),
+        (next, _) => next,
+    }
+}
+
+impl Stream for Body {
+    type Item = Result<Bytes, BodyError>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.get_mut().poll_chunk(cx)
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match &self.0 {
+            Kind::Empty => "empty",
+            Kind::Static(_) => "static",
+            Kind::Owned(_) => "owned",
+            Kind::Bytes(_) => "bytes",
+            Kind::Feed(_) => "feed",
+            Kind::Stream { .. } => "stream",
+        };
+        f.debug_struct("Body")
+            .field("kind", &kind)
+            .field("len", &self.len())
+            .finish()
+    }
+}
+
+impl From<&'static str> for Body {
+    fn from(text: &'static str) -> Body {
+        Body(Kind::Static(text.as_bytes()))
+    }
+}
+
+impl From<&'static [u8]> for Body {
+    fn from(bytes: &'static [u8]) -> Body {
+        Body(Kind::Static(bytes))
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Body {
+        Body(Kind::Owned(text.into_bytes()))
+    }
+}
+
+impl From<Vec<u8>> for Body {
+    fn from(bytes: Vec<u8>) -> Body {
+        Body(Kind::Owned(bytes))
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Body {
+        Body(Kind::Bytes(bytes))
+    }
+}
+
+impl From<Cow<'static, str>> for Body {
+    fn from(text: Cow<'static, str>) -> Body {
+        match text {
+            Cow::Borrowed(text) => text.into(),
+            Cow::Owned(text) => text.into(),
+        }
+    }
+}
+
+impl From<()> for Body {
+    fn from((): ()) -> Body {
+        Body::empty()
+    }
+}
+
+/// Why a body could not be read to its end.
+#[derive(Debug)]
+pub enum BodyError {
+    /// More bytes than the reader takes.
+    TooLarge {
+        /// Bytes that the reader takes.
+        max: usize,
+    },
+    /// The peer's framing is broken: answer and close.
+    Malformed(Reject),
+    /// The peer went away before the end.
+    PeerGone,
+    /// The peer was too slow.
+    TimedOut,
+    /// A stream of announced length yielded more or fewer bytes: a bug of who made it.
+    WrongLength,
+    /// Not the JSON that was asked for.
+    #[cfg(feature = "json")]
+    NotJson(serde_json::Error),
+    /// What a handler's own stream failed with.
+    Other(Box<dyn std::error::Error>),
+}
+
+impl BodyError {
+    /// The status to answer with, if it is not too late.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            BodyError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            BodyError::Malformed(reject) => reject.status(),
+            BodyError::PeerGone => StatusCode::BAD_REQUEST,
+            BodyError::TimedOut => StatusCode::REQUEST_TIMEOUT,
+            #[cfg(feature = "json")]
+            BodyError::NotJson(_) => StatusCode::BAD_REQUEST,
+            BodyError::WrongLength | BodyError::Other(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+impl fmt::Display for BodyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BodyError::TooLarge { max } => write!(f, "expected a body of at most {max} bytes"),
+            BodyError::Malformed(reject) => reject.fmt(f),
+            BodyError::PeerGone => {
+                f.write_str("expected the rest of the body, got the end of the connection")
+            }
+            BodyError::TimedOut => f.write_str("the body was not complete in time"),
+            BodyError::WrongLength => {
+                f.write_str("the body did not have the length announced for it")
+            }
+            #[cfg(feature = "json")]
+            BodyError::NotJson(error) => write!(f, "expected other JSON: {error}"),
+            BodyError::Other(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for BodyError {}
+
+/// The service's end of a request body that is still arriving. Clones are the same end.
+///
+/// Neither locks nor threads: both ends live on one shard. The service bounds the queue by looking at
+/// [`queued_bytes`](Feed::queued_bytes) before it pushes.
+#[derive(Clone)]
+pub struct Feed(Rc<RefCell<Queue>>);
+
+/// The [`Body`]'s end.
+struct Consumer(Rc<RefCell<Queue>>);
+
+struct Queue {
+    chunks: VecDeque<Bytes>,
+    queued_bytes: usize,
+    /// Announced bytes that the consumer did not take yet.
+    remaining: Option<u64>,
+    end: End,
+    trailers: FieldPairs,
+    /// Set while the consumer waits for bytes.
+    consumer: Option<Waker>,
+    /// Set while the service waits for room.
+    service: Option<Waker>,
+    is_abandoned: bool,
+}
+
+enum End {
+    Open,
+    Ended,
+    Failed(BodyError),
+}
+
+impl Feed {
+    /// Both ends of a body of `len` bytes, or of unknown length.
+    pub fn new(len: Option<u64>) -> (Feed, Body) {
+        let queue = Rc::new(RefCell::new(Queue {
+            chunks: VecDeque::new(),
+            queued_bytes: 0,
+            remaining: len,
+            end: End::Open,
+            trailers: FieldPairs::new(),
+            consumer: None,
+            service: None,
+            is_abandoned: false,
+        }));
+        (Feed(queue.clone()), Body(Kind::Feed(Consumer(queue))))
+    }
+
+    /// Hands bytes to the consumer; without effect after the end or when the body was dropped.
+    pub fn push(&self, bytes: Bytes) {
+        let mut queue = self.0.borrow_mut();
+        if queue.is_abandoned || bytes.is_empty() || !matches!(queue.end, End::Open) {
+            return;
+        }
+        queue.queued_bytes += bytes.len();
+        queue.chunks.push_back(bytes);
+        let consumer = queue.consumer.take();
+        drop(queue);
+        wake(consumer);
+    }
+
+    /// The body is complete.
+    pub fn end(&self, trailers: FieldPairs) {
+        self.finish(End::Ended, trailers);
+    }
+
+    /// The body breaks off here: the consumer gets what was pushed, then `error`.
+    pub fn fail(&self, error: BodyError) {
+        self.finish(End::Failed(error), FieldPairs::new());
+    }
+
+    fn finish(&self, end: End, trailers: FieldPairs) {
+        let mut queue = self.0.borrow_mut();
+        if !matches!(queue.end, End::Open) {
+            return;
+        }
+        queue.end = end;
+        queue.trailers = trailers;
+        let consumer = queue.consumer.take();
+        drop(queue);
+        wake(consumer);
+    }
+
+    /// Whether the consumer polled and found nothing: the time to send `100 Continue` and to read on.
+    pub fn is_wanted(&self) -> bool {
+        self.0.borrow().consumer.is_some()
+    }
+
+    /// Whether the body was dropped: what still comes is to be thrown away.
+    pub fn is_abandoned(&self) -> bool {
+        self.0.borrow().is_abandoned
+    }
+
+    /// Bytes pushed and not yet taken.
+    pub fn queued_bytes(&self) -> usize {
+        self.0.borrow().queued_bytes
+    }
+
+    /// Ready when fewer than `queued_bytes_max` bytes are queued, or the body was dropped. The waker is
+    /// for a body that another task reads; it is called when that task takes bytes or drops the body.
+    pub fn poll_room(&self, cx: &mut Context<'_>, queued_bytes_max: usize) -> Poll<()> {
+        let mut queue = self.0.borrow_mut();
+        if queue.is_abandoned || queue.queued_bytes < queued_bytes_max {
+            return Poll::Ready(());
+        }
+        remember(&mut queue.service, cx);
+        Poll::Pending
+    }
+}
+
+impl Consumer {
+    fn poll_chunk(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
+        let mut queue = self.0.borrow_mut();
+        if let Some(chunk) = queue.chunks.pop_front() {
+            queue.queued_bytes -= chunk.len();
+            queue.remaining = queue
+                .remaining
+                .map(|remaining| remaining.saturating_sub(chunk.len() as u64));
+            let service = queue.service.take();
+            drop(queue);
+            wake(service);
+            return Poll::Ready(Some(Ok(chunk)));
+        }
+        match std::mem::replace(&mut queue.end, End::Ended) {
+            End::Open => {
+                queue.end = End::Open;
+                remember(&mut queue.consumer, cx);
+                let service = queue.service.take();
+                drop(queue);
+                wake(service);
+                Poll::Pending
+            }
+            End::Ended => Poll::Ready(None),
+            End::Failed(error) => Poll::Ready(Some(Err(error))),
+        }
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        let mut queue = self.0.borrow_mut();
+        queue.is_abandoned = true;
+        queue.consumer = None;
+        queue.queued_bytes = 0;
+        let chunks = std::mem::take(&mut queue.chunks);
+        let service = queue.service.take();
+        drop(queue);
+        drop(chunks);
+        wake(service);
+    }
+}
+
+impl fmt::Debug for Feed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Feed")
+            .field("queued_bytes", &self.queued_bytes())
+            .field("is_abandoned", &self.is_abandoned())
+            .finish()
+    }
+}
+
+fn remember(slot: &mut Option<Waker>, cx: &mut Context<'_>) {
+    match slot {
+        Some(waker) => waker.clone_from(cx.waker()),
+        None => *slot = Some(cx.waker().clone()),
+    }
+}
+
+/// Never called while a queue is borrowed: a waker may run code of others.
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}

@@ -1,0 +1,26 @@
+//! HTTP/1.x as values: heads, bodies, answers. Sans-I/O: bytes in, values out.
+//!
+//! For: the request head and its refusals, chunked coding, one body type for both directions, the
+//! encoder of answer heads. Not for: sockets, clocks, routing, when to close a connection. Floor 1.
+//!
+//! Strict on framing: a request that two parsers could read differently is refused, so that a front
+//! end and this server never disagree on where a request ends (RFC 9112 §11.2).
+
+mod body;
+mod chunked;
+mod date;
+mod head;
+mod reject;
+mod request;
+mod response;
+mod target;
+
+pub use body::{Body, BodyError, Feed, FieldPairs};
+pub use chunked::{Chunk, ChunkedDecoder, ChunkedLimits};
+pub use date::DateCache;
+pub use head::{Framing, Head, HeadLimits, Version};
+pub use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+pub use reject::Reject;
+pub use request::{ConnInfo, Params, PeerAddr, PooledHead, Request, RequestBuilder};
+pub use response::{BodyFraming, Encoding, Response, encode_chunk_prefix, encode_head};
+pub use target::TargetForm;

@@ -1,0 +1,367 @@
+//! What a handler gets, and the pool that its head comes from.
+//!
+//! For: an owned request of a few words that gives its buffers back when dropped. Not for: reading it from
+//! a connection, routing it. Floor 1.
+
+use super::{Body, Head, HeaderMap, HeaderName, HeaderValue, Method, Reject, Version};
+use crate::limits;
+use percent_encoding::percent_decode_str;
+use std::{
+    borrow::Cow,
+    cell::RefCell,
+    fmt,
+    net::SocketAddr,
+    ops::{Deref, DerefMut},
+    rc::Rc,
+};
+
+/// A request, owned by its handler.
+///
+/// Dropping it gives its buffers back to the shard, for the next request.
+///
+/// ```
+/// use everycore::http::{Method, Request};
+/// let request = Request::builder(Method::GET, "/yo?name=J%C3%BCrgen+X").header("accept", "*/*").body(())?;
+/// assert_eq!(request.path(), "/yo");
+/// assert_eq!(request.query("name").as_deref(), Some("Jürgen X"));
+/// assert_eq!(request.header("Accept"), Some("*/*"));
+/// # Ok::<(), everycore::http::Reject>(())
+/// ```
+#[derive(Debug)]
+pub struct Request {
+    head: PooledHead,
+    body: Body,
+    params: Params,
+    conn: Option<Rc<ConnInfo>>,
+    extensions: Option<Box<http::Extensions>>,
+}
+
+/// The two ends of the connection that a request came on; shared by its requests.
+#[derive(Clone, Debug, Default)]
+pub struct ConnInfo {
+    /// The client, or what the proxy said of it.
+    pub peer_addr: Option<PeerAddr>,
+    /// The address that it connected to.
+    pub local_addr: Option<PeerAddr>,
+}
+
+/// One end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum PeerAddr {
+    /// TCP
+    Ip(SocketAddr),
+    /// A Unix socket; its clients have no address.
+    Unix,
+}
+
+impl fmt::Display for PeerAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PeerAddr::Ip(addr) => addr.fmt(f),
+            PeerAddr::Unix => f.write_str("unix"),
+        }
+    }
+}
+
+impl Request {
+    /// A request from what the service has read.
+    pub fn new(head: PooledHead, body: Body, conn: Option<Rc<ConnInfo>>) -> Request {
+        Request {
+            head,
+            body,
+            params: Params::default(),
+            conn,
+            extensions: None,
+        }
+    }
+
+    /// A request made by hand, for tests and for services that speak other protocols than HTTP/1.
+    pub fn builder(method: Method, target: &str) -> RequestBuilder {
+        RequestBuilder::new(method, target)
+    }
+
+    /// The method.
+    pub fn method(&self) -> &Method {
+        self.head.method()
+    }
+
+    /// The target as it came, e.g. `/yo?name=X`.
+    pub fn target(&self) -> &str {
+        self.head.target()
+    }
+
+    /// The path as it came, percent-encoded; see [`Head::path`].
+    pub fn path(&self) -> &str {
+        self.head.path()
+    }
+
+    /// The query as it came, without its question mark.
+    pub fn query_str(&self) -> Option<&str> {
+        self.head.query()
+    }
+
+    /// The first value called `name` in the query, decoded; `+` is a space. Bytes that are no UTF-8 become U+FFFD.
+    pub fn query(&self, name: &str) -> Option<Cow<'_, str>> {
+        let pairs = form_urlencoded::parse(self.head.query()?.as_bytes());
+        pairs
+            .into_iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value)
+    }
+
+    /// The path parameter called `name`, percent-decoded. Bytes that are no UTF-8 become U+FFFD.
+    pub fn param(&self, name: &str) -> Option<Cow<'_, str>> {
+        Some(percent_decode_str(self.param_raw(name)?).decode_utf8_lossy())
+    }
+
+    /// The path parameter called `name` as it came.
+    pub fn param_raw(&self, name: &str) -> Option<&str> {
+        self.params.get(self.path(), name)
+    }
+
+    /// Sets the path parameters; for routers.
+    pub fn set_params(&mut self, params: Params) {
+        self.params = params;
+    }
+
+    /// The first field called `name`, whatever the case; `None` also where it is no UTF-8.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        str::from_utf8(self.head.header(name)?).ok()
+    }
+
+    /// As [`header`](Request::header), as bytes.
+    pub fn header_bytes(&self, name: &str) -> Option<&[u8]> {
+        self.head.header(name)
+    }
+
+    /// All fields in the order they came.
+    pub fn headers(&self) -> impl ExactSizeIterator<Item = (&str, &[u8])> {
+        self.head.headers()
+    }
+
+    /// All fields as the `http` crate's map; built anew at each call.
+    pub fn header_map(&self) -> HeaderMap {
+        let fields = self.head.headers();
+        let mut map = HeaderMap::with_capacity(fields.len());
+        for (name, value) in fields {
+            if let (Ok(name), Ok(value)) =
+                (HeaderName::try_from(name), HeaderValue::from_bytes(value))
+            {
+                map.append(name, value);
+            }
+        }
+        map
+    }
+
+    /// The version.
+    pub fn version(&self) -> Version {
+        self.head.version()
+    }
+
+    /// The head with all that the parser knows of it.
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// `host` or `host:port` that was asked for; see [`Head::authority`].
+    pub fn authority(&self) -> Option<&str> {
+        self.head.authority()
+    }
+
+    /// The client's address.
+    pub fn peer_addr(&self) -> Option<PeerAddr> {
+        self.conn.as_ref()?.peer_addr
+    }
+
+    /// The address that the client connected to.
+    pub fn local_addr(&self) -> Option<PeerAddr> {
+        self.conn.as_ref()?.local_addr
+    }
+
+    /// The body.
+    pub fn body_mut(&mut self) -> &mut Body {
+        &mut self.body
+    }
+
+    /// The body alone.
+    pub fn into_body(self) -> Body {
+        self.body
+    }
+
+    /// The body, leaving an empty one: for handlers that go on to use the head.
+    pub fn take_body(&mut self) -> Body {
+        std::mem::take(&mut self.body)
+    }
+
+    /// Reads the body as JSON, at most `max` bytes of it.
+    ///
+    /// # Errors
+    /// Those of [`Body::bytes`], and [`BodyError::NotJson`](super::BodyError::NotJson).
+    #[cfg(feature = "json")]
+    pub async fn json<T: serde::de::DeserializeOwned>(
+        &mut self,
+        max: usize,
+    ) -> Result<T, super::BodyError> {
+        let json = self.take_body().bytes(max).await?;
+        serde_json::from_slice(&json).map_err(super::BodyError::NotJson)
+    }
+
+    /// What others attached to the request.
+    pub fn extensions(&self) -> Option<&http::Extensions> {
+        self.extensions.as_deref()
+    }
+
+    /// What others attached to the request, to attach more.
+    pub fn extensions_mut(&mut self) -> &mut http::Extensions {
+        self.extensions.get_or_insert_default()
+    }
+}
+
+/// Makes a [`Request`] by hand; see [`Request::builder`].
+#[derive(Debug)]
+pub struct RequestBuilder {
+    head: PooledHead,
+    conn: Option<Rc<ConnInfo>>,
+    refused: Option<Reject>,
+}
+
+impl RequestBuilder {
+    fn new(method: Method, target: &str) -> RequestBuilder {
+        let mut head = PooledHead::take();
+        let refused = head.assemble(method, target).err();
+        RequestBuilder {
+            head,
+            conn: None,
+            refused,
+        }
+    }
+
+    /// Adds a field. It frames nothing: the body does.
+    pub fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> RequestBuilder {
+        let refused = self.head.push_field(name, value.as_ref()).err();
+        self.refused = self.refused.or(refused);
+        self
+    }
+
+    /// The version; HTTP/1.1 if not called.
+    pub fn version(mut self, version: Version) -> RequestBuilder {
+        self.head.set_version(version);
+        self
+    }
+
+    /// Where it came from.
+    pub fn conn(mut self, conn: Rc<ConnInfo>) -> RequestBuilder {
+        self.conn = Some(conn);
+        self
+    }
+
+    /// The request with its body.
+    ///
+    /// # Errors
+    /// The first part that no request may have: a target, a field name or value.
+    pub fn body(mut self, body: impl Into<Body>) -> Result<Request, Reject> {
+        if let Some(reject) = self.refused {
+            return Err(reject);
+        }
+        let body = body.into();
+        self.head.set_framing(body.len());
+        Ok(Request::new(self.head, body, self.conn))
+    }
+}
+
+/// The values that a route's parameters have in a path.
+///
+/// ```
+/// use everycore::http::{Method, Params, Request};
+/// let names: std::rc::Rc<[Box<str>]> = std::rc::Rc::from(["id".into()]);
+/// let mut request = Request::builder(Method::GET, "/item/a%20b").body(())?;
+/// let value = &request.path()[6..]; // as the router found it
+/// let params = Params::new(names, request.path(), [value]);
+/// request.set_params(params);
+/// assert_eq!(request.param("id").as_deref(), Some("a b"));
+/// # Ok::<(), everycore::http::Reject>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Params {
+    names: Option<Rc<[Box<str>]>>,
+    spans: [(u16, u16); limits::PARAMS_MAX],
+}
+
+impl Params {
+    /// Parameters called `names`, with `values` in the same order; each value is a part of `path`.
+    /// Those after the first [`limits::PARAMS_MAX`] are left out: a router refuses such a route.
+    pub fn new<'a>(
+        names: Rc<[Box<str>]>,
+        path: &str,
+        values: impl IntoIterator<Item = &'a str>,
+    ) -> Params {
+        let mut spans = [(0, 0); limits::PARAMS_MAX];
+        for (span, value) in spans.iter_mut().zip(values) {
+            let at = (value.as_ptr() as usize).wrapping_sub(path.as_ptr() as usize);
+            debug_assert!(
+                at + value.len() <= path.len(),
+                "a value is a part of the path"
+            );
+            *span = (at as u16, value.len() as u16);
+        }
+        Params {
+            names: Some(names),
+            spans,
+        }
+    }
+
+    fn get<'a>(&self, path: &'a str, name: &str) -> Option<&'a str> {
+        let names = self.names.as_ref()?;
+        let index = names.iter().position(|other| **other == *name)?;
+        let (at, len) = self.spans.get(index)?;
+        path.get(usize::from(*at)..usize::from(*at) + usize::from(*len))
+    }
+}
+
+thread_local! {
+    /// Heads to use again. Each shard is one thread, so this is the shard's.
+    static POOL: RefCell<Vec<Box<Head>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A [`Head`] from the shard's free list, to which it returns when dropped.
+#[derive(Debug)]
+pub struct PooledHead(Option<Box<Head>>);
+
+impl PooledHead {
+    /// A head with whatever its last use left in it: parse into it before reading.
+    pub fn take() -> PooledHead {
+        let head = POOL.try_with(|pool| pool.borrow_mut().pop()).ok().flatten();
+        PooledHead(Some(head.unwrap_or_default()))
+    }
+}
+
+impl Deref for PooledHead {
+    type Target = Head;
+
+    fn deref(&self) -> &Head {
+        self.0.as_ref().expect("present until dropped")
+    }
+}
+
+impl DerefMut for PooledHead {
+    fn deref_mut(&mut self) -> &mut Head {
+        self.0.as_mut().expect("present until dropped")
+    }
+}
+
+impl Drop for PooledHead {
+    fn drop(&mut self) {
+        let Some(head) = self.0.take() else { return };
+        if head.heap_bytes() > limits::POOLED_HEAD_BYTES_MAX {
+            return;
+        }
+        // The list is gone while its thread ends: then the head is simply freed.
+        let _ = POOL.try_with(|pool| {
+            let mut pool = pool.borrow_mut();
+            if pool.len() < limits::POOLED_HEADS_MAX {
+                pool.push(head);
+            }
+        });
+    }
+}

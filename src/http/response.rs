@@ -1,0 +1,409 @@
+//! Answers, and the encoder of their heads.
+//!
+//! For: what a handler returns, and the bytes of its head. Framing is decided here alone: a handler's
+//! own Content-Length, Transfer-Encoding or Connection can neither repeat ours nor lie. Not for: sending. Floor 1.
+
+use super::{Body, BodyError, HeaderName, HeaderValue, Reject, StatusCode, Version};
+use http::header;
+
+/// What a handler answers with. Small to move; without extra fields it owns no heap beyond its body.
+///
+/// ```
+/// use everycore::http::{Response, StatusCode};
+/// let response = Response::text("gone").with_status(StatusCode::GONE).with_header("cache-control", "no-store");
+/// assert_eq!(response.status(), 410);
+/// assert_eq!(response.header("cache-control").unwrap(), "no-store");
+/// ```
+#[derive(Debug)]
+pub struct Response {
+    status: StatusCode,
+    content_type: ContentType,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    /// What a handler stated; used only where no body says otherwise (HEAD, 304).
+    stated_length: Option<u64>,
+    is_closing: bool,
+    body: Body,
+}
+
+/// The common ones are precomputed lines.
+#[derive(Debug)]
+enum ContentType {
+    None,
+    Text,
+    Html,
+    Json,
+    Other(HeaderValue),
+}
+
+impl Response {
+    /// An answer without a body.
+    pub fn new(status: StatusCode) -> Response {
+        Response::with_body(status, ContentType::None, Body::empty())
+    }
+
+    /// 200, `text/plain; charset=utf-8`.
+    pub fn text(text: impl Into<Body>) -> Response {
+        Response::with_body(StatusCode::OK, ContentType::Text, text.into())
+    }
+
+    /// 200, `text/html; charset=utf-8`.
+    pub fn html(html: impl Into<Body>) -> Response {
+        Response::with_body(StatusCode::OK, ContentType::Html, html.into())
+    }
+
+    /// 200, `application/json`. A value that cannot be serialised becomes a 500.
+    #[cfg(feature = "json")]
+    pub fn json<T: serde::Serialize + ?Sized>(value: &T) -> Response {
+        match serde_json::to_vec(value) {
+            Ok(json) => Response::with_body(StatusCode::OK, ContentType::Json, json.into()),
+            Err(error) => {
+                log::error!("a handler's value cannot be serialised: {error}");
+                Response::from(StatusCode::INTERNAL_SERVER_ERROR)
+            }
+        }
+    }
+
+    /// 200 with JSON that is text already.
+    pub fn json_text(json: impl Into<Body>) -> Response {
+        Response::with_body(StatusCode::OK, ContentType::Json, json.into())
+    }
+
+    /// 200 with a media type of your choice, e.g. `"image/png"`. A bad one makes it a 500, as in
+    /// [`with_header`](Response::with_header).
+    pub fn bytes(content_type: impl TryInto<HeaderValue>, body: impl Into<Body>) -> Response {
+        Response::with_body(StatusCode::OK, ContentType::None, body.into())
+            .with_header(header::CONTENT_TYPE, content_type)
+    }
+
+    /// 200 with a body and no media type; chunked where the body's length is unknown.
+    pub fn stream(body: Body) -> Response {
+        Response::with_body(StatusCode::OK, ContentType::None, body)
+    }
+
+    /// A redirection to `location`, e.g. with [`StatusCode::SEE_OTHER`].
+    pub fn redirect(status: StatusCode, location: impl TryInto<HeaderValue>) -> Response {
+        Response::new(status).with_header(header::LOCATION, location)
+    }
+
+    fn with_body(status: StatusCode, content_type: ContentType, body: Body) -> Response {
+        Response {
+            status,
+            content_type,
+            headers: Vec::new(),
+            stated_length: None,
+            is_closing: false,
+            body,
+        }
+    }
+
+    /// The same answer with another status.
+    pub fn with_status(mut self, status: StatusCode) -> Response {
+        self.status = status;
+        self
+    }
+
+    /// Adds a field; beside others of its name, but Content-Type, Date and Server replace.
+    ///
+    /// Framing is not the handler's: Transfer-Encoding is ignored; Content-Length counts only for an answer
+    /// to HEAD or a 304 whose body is empty; of Connection, `close` is honoured and the rest ignored.
+    ///
+    /// A name or value that is not allowed (a line break, say) turns the answer into a bare 500 and
+    /// is logged: the alternative is to panic, or to send half of what was meant.
+    pub fn with_header(
+        mut self,
+        name: impl TryInto<HeaderName>,
+        value: impl TryInto<HeaderValue>,
+    ) -> Response {
+        match (name.try_into(), value.try_into()) {
+            (Ok(name), Ok(value)) => {
+                self.add_header(name, value);
+                self
+            }
+            (Ok(name), Err(_)) => refused_field(name.as_str()),
+            (Err(_), _) => refused_field("of a bad name"),
+        }
+    }
+
+    /// As [`with_header`](Response::with_header), for parts that are valid already.
+    pub fn add_header(&mut self, name: HeaderName, value: HeaderValue) {
+        match name {
+            header::CONTENT_TYPE => self.content_type = ContentType::Other(value),
+            header::CONTENT_LENGTH => {
+                self.stated_length = value.to_str().ok().and_then(|length| length.parse().ok())
+            }
+            header::TRANSFER_ENCODING => {}
+            header::CONNECTION => {
+                let mut options = value.as_bytes().split(|&b| b == b',');
+                self.is_closing |=
+                    options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"));
+            }
+            header::DATE | header::SERVER => {
+                self.headers.retain(|(other, _)| *other != name);
+                self.headers.push((name, value));
+            }
+            _ => self.headers.push((name, value)),
+        }
+    }
+
+    /// The status.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// The first field called `name`, which is lower-case; Content-Type included.
+    pub fn header(&self, name: &str) -> Option<&[u8]> {
+        if name == "content-type" {
+            return self.content_type();
+        }
+        self.headers
+            .iter()
+            .find(|(other, _)| other.as_str() == name)
+            .map(|(_, value)| value.as_bytes())
+    }
+
+    /// The media type.
+    pub fn content_type(&self) -> Option<&[u8]> {
+        match &self.content_type {
+            ContentType::None => None,
+            ContentType::Text => Some(b"text/plain; charset=utf-8"),
+            ContentType::Html => Some(b"text/html; charset=utf-8"),
+            ContentType::Json => Some(b"application/json"),
+            ContentType::Other(value) => Some(value.as_bytes()),
+        }
+    }
+
+    /// The fields beyond Content-Type and framing, in the order they will go out.
+    pub fn headers(&self) -> &[(HeaderName, HeaderValue)] {
+        &self.headers
+    }
+
+    /// Whether the handler asked for the connection to be closed (`Connection: close`).
+    pub fn is_closing(&self) -> bool {
+        self.is_closing
+    }
+
+    /// The body.
+    pub fn body(&self) -> &Body {
+        &self.body
+    }
+
+    /// The body, to read from or to replace.
+    pub fn body_mut(&mut self) -> &mut Body {
+        &mut self.body
+    }
+
+    /// The body alone.
+    pub fn into_body(self) -> Body {
+        self.body
+    }
+}
+
+#[cold]
+fn refused_field(what: &str) -> Response {
+    log::error!("a handler set a response field {what} that HTTP does not allow");
+    Response::from(StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+/// A plain-text answer that names the status, e.g. `404 Not Found`.
+impl From<StatusCode> for Response {
+    fn from(status: StatusCode) -> Response {
+        match status.canonical_reason() {
+            Some(reason) => Response::text(format!("{} {reason}\n", status.as_u16())),
+            None => Response::text(format!("{}\n", status.as_u16())),
+        }
+        .with_status(status)
+    }
+}
+
+/// The answer to a refused request; closes the connection.
+impl From<Reject> for Response {
+    fn from(reject: Reject) -> Response {
+        let mut response = Response::text(reject.reason()).with_status(reject.status());
+        response.is_closing = true;
+        response
+    }
+}
+
+/// The answer of a handler that could not read its body; closes the connection, whose rest may be unread.
+impl From<BodyError> for Response {
+    fn from(error: BodyError) -> Response {
+        let status = error.status();
+        let mut response = match status.is_server_error() {
+            true => Response::from(status), // What went wrong inside is no business of the peer.
+            false => Response::text(error.to_string()).with_status(status),
+        };
+        response.is_closing = true;
+        response
+    }
+}
+
+/// What [`encode_head`] has to know beside the answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Encoding<'a> {
+    /// Of the request.
+    pub version: Version,
+    /// The request was HEAD: fields as for GET, no body.
+    pub head_only: bool,
+    /// Whether the connection stays open as far as the service is concerned.
+    pub keep_alive: bool,
+    /// From [`DateCache`](super::DateCache); may be empty.
+    pub server_and_date: &'a [u8],
+}
+
+/// What must follow the head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyFraming {
+    /// Nothing, whatever the body holds: HEAD, 1xx, 204, 304.
+    None,
+    /// Exactly so many bytes.
+    Length(u64),
+    /// Chunks.
+    Chunked,
+    /// The bytes, then the end of the connection (HTTP/1.0 and unknown length).
+    UntilClose,
+}
+
+/// Appends status line, fields and the empty line to `out`, and says how the body must follow.
+///
+/// `Connection: close` goes out where [`Encoding::keep_alive`] is false, where the handler asked for it, and
+/// with [`BodyFraming::UntilClose`]: the service must close then.
+pub fn encode_head(out: &mut Vec<u8>, response: &Response, how: &Encoding<'_>) -> BodyFraming {
+    let framing = framing(response, how.version);
+    encode_status_and_type(out, response);
+    encode_framing(out, response, how, framing);
+    if response.headers.is_empty() {
+        out.extend_from_slice(how.server_and_date);
+    } else {
+        encode_fields(out, response, how);
+    }
+    let close = !how.keep_alive || response.is_closing || framing == BodyFraming::UntilClose;
+    match (close, how.version) {
+        (true, _) => out.extend_from_slice(b"Connection: close\r\n\r\n"),
+        // RFC 9112 §9.3: a 1.0 connection persists only when the answer says so too.
+        (false, Version::Http10) => out.extend_from_slice(b"Connection: keep-alive\r\n\r\n"),
+        (false, Version::Http11) => out.extend_from_slice(b"\r\n"),
+    }
+    if how.head_only {
+        BodyFraming::None
+    } else {
+        framing
+    }
+}
+
+/// RFC 9112 §6.3, from the sender's side.
+fn framing(response: &Response, version: Version) -> BodyFraming {
+    match response.status.as_u16() {
+        100..=199 | 204 | 304 => return BodyFraming::None,
+        // RFC 9110 §15.3.6: no content, but framed as usual.
+        205 => return BodyFraming::Length(0),
+        _ => {}
+    }
+    match (response.body.len(), version) {
+        (Some(length), _) => BodyFraming::Length(length),
+        (None, Version::Http11) => BodyFraming::Chunked,
+        (None, Version::Http10) => BodyFraming::UntilClose,
+    }
+}
+
+const TEXT: &[u8] = b"Content-Type: text/plain; charset=utf-8\r\n";
+const HTML: &[u8] = b"Content-Type: text/html; charset=utf-8\r\n";
+const JSON: &[u8] = b"Content-Type: application/json\r\n";
+
+fn encode_status_and_type(out: &mut Vec<u8>, response: &Response) {
+    let status = response.status;
+    match (status.as_u16(), &response.content_type) {
+        (200, ContentType::Text) => {
+            return out.extend_from_slice(
+                b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\n",
+            );
+        }
+        (200, _) => out.extend_from_slice(b"HTTP/1.1 200 OK\r\n"),
+        (404, _) => out.extend_from_slice(b"HTTP/1.1 404 Not Found\r\n"),
+        _ => {
+            out.extend_from_slice(b"HTTP/1.1 ");
+            out.extend_from_slice(status.as_str().as_bytes());
+            out.push(b' ');
+            out.extend_from_slice(status.canonical_reason().unwrap_or_default().as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+    match &response.content_type {
+        ContentType::None => {}
+        ContentType::Text => out.extend_from_slice(TEXT),
+        ContentType::Html => out.extend_from_slice(HTML),
+        ContentType::Json => out.extend_from_slice(JSON),
+        ContentType::Other(value) => encode_field(out, "content-type", value.as_bytes()),
+    }
+}
+
+fn encode_framing(
+    out: &mut Vec<u8>,
+    response: &Response,
+    how: &Encoding<'_>,
+    framing: BodyFraming,
+) {
+    let length = match framing {
+        BodyFraming::Chunked => return out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+        BodyFraming::UntilClose => return,
+        BodyFraming::Length(0) if how.head_only => response.stated_length.unwrap_or(0),
+        BodyFraming::Length(length) => length,
+        // RFC 9110 §8.6: a 304 may state the length of the answer to GET; 1xx and 204 must not have the field.
+        BodyFraming::None => match response.stated_length {
+            Some(length)
+                if response.status == StatusCode::NOT_MODIFIED && response.body.is_empty() =>
+            {
+                length
+            }
+            _ => return,
+        },
+    };
+    out.extend_from_slice(b"Content-Length: ");
+    out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The handler's fields, and those of our lines that no field of its replaces.
+fn encode_fields(out: &mut Vec<u8>, response: &Response, how: &Encoding<'_>) {
+    let has = |wanted: &HeaderName| response.headers.iter().any(|(name, _)| name == wanted);
+    match (has(&header::SERVER), has(&header::DATE)) {
+        (false, false) => out.extend_from_slice(how.server_and_date),
+        (server, date) => {
+            for line in how.server_and_date.split_inclusive(|&b| b == b'\n') {
+                let replaced = (server && line.starts_with(b"Server:"))
+                    || (date && line.starts_with(b"Date:"));
+                if !replaced {
+                    out.extend_from_slice(line);
+                }
+            }
+        }
+    }
+    for (name, value) in &response.headers {
+        encode_field(out, name.as_str(), value.as_bytes());
+    }
+}
+
+/// `name: value` with the name's words capitalised: one style, and `ab` and other old clients
+/// look for `Content-Length` and the like letter by letter.
+fn encode_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    let start = out.len();
+    out.extend_from_slice(name.as_bytes());
+    let mut after_dash = true;
+    for byte in &mut out[start..] {
+        if after_dash {
+            byte.make_ascii_uppercase();
+        }
+        after_dash = *byte == b'-';
+    }
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the line before a chunk of `len` bytes, e.g. `1f\r\n`. A `len` of 0 would end the body.
+pub fn encode_chunk_prefix(out: &mut Vec<u8>, len: usize) {
+    let digits = (usize::BITS - len.leading_zeros()).div_ceil(4).max(1);
+    for shift in (0..digits).rev() {
+        out.push(b"0123456789abcdef"[(len >> (4 * shift)) & 0xf]);
+    }
+    out.extend_from_slice(b"\r\n");
+}
