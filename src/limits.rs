@@ -66,3 +66,8 @@ const _: () = {
     assert!(METHOD_BYTES_MAX < HEAD_BYTES_MAX);
     assert!(PARAMS_MAX <= u8::MAX as usize);
 };
+
+// ---- demo ----------------------------------------------------------------------------------------
+
+/// Bytes of a request body that the demo's `/echo` reads before it starts to answer.
+pub const ECHO_COLLECTED_BYTES_MAX: usize = 64 * 1024;
