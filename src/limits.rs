@@ -66,3 +66,8 @@ const _: () = {
     assert!(METHOD_BYTES_MAX < HEAD_BYTES_MAX);
     assert!(PARAMS_MAX <= u8::MAX as usize);
 };
+
+// ---- routing and extraction ----------------------------------------------------------------------
+
+/// Characters of a wrong Content-Type that a 415 repeats; the longest registered ones have about 80.
+pub const ECHOED_CONTENT_TYPE_CHARS_MAX: usize = 128;
