@@ -71,3 +71,8 @@ const _: () = {
 
 /// Bytes of a request body that the demo's `/echo` reads before it starts to answer.
 pub const ECHO_COLLECTED_BYTES_MAX: usize = 64 * 1024;
+
+// ---- routing and extraction ----------------------------------------------------------------------
+
+/// Characters of a wrong Content-Type that a 415 repeats; the longest registered ones have about 80.
+pub const ECHOED_CONTENT_TYPE_CHARS_MAX: usize = 128;
