@@ -495,3 +495,211 @@ fn wake(waker: Option<Waker>) {
         waker.wake();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_lite::{future::block_on, stream};
+
+    fn chunks(parts: &[&'static str]) -> impl Stream<Item = Result<Bytes, BodyError>> + 'static {
+        stream::iter(
+            parts
+                .iter()
+                .map(|part| Ok(Bytes::from_static(part.as_bytes())))
+                .collect::<Vec<_>>(),
+        )
+    }
+
+    fn poll(body: &mut Body) -> Poll<Option<Result<Bytes, String>>> {
+        let polled = body.poll_chunk(&mut Context::from_waker(Waker::noop()));
+        polled.map_err(|error| error.to_string())
+    }
+
+    fn fed(parts: &[&'static str], len: Option<u64>) -> Body {
+        let (feed, body) = Feed::new(len);
+        for part in parts {
+            feed.push(Bytes::from_static(part.as_bytes()));
+        }
+        feed.end(FieldPairs::new());
+        body
+    }
+
+    #[test]
+    fn every_kind_yields_its_bytes_once() {
+        let kinds: [(Body, Option<u64>); 11] = [
+            ("hello".into(), Some(5)),
+            (b"hello"[..].into(), Some(5)),
+            (String::from("hello").into(), Some(5)),
+            (b"hello".to_vec().into(), Some(5)),
+            (Bytes::from_static(b"hello").into(), Some(5)),
+            (Cow::Borrowed("hello").into(), Some(5)),
+            (Cow::<'static, str>::Owned("hello".into()).into(), Some(5)),
+            (Body::stream(chunks(&["he", "llo"])), None),
+            (Body::sized_stream(5, chunks(&["h", "ello"])), Some(5)),
+            (fed(&["hel", "lo"], Some(5)), Some(5)),
+            (fed(&["hello"], None), None),
+        ];
+        for (mut body, len) in kinds {
+            assert_eq!(body.len(), len, "{body:?}");
+            let mut all = Vec::new();
+            while let Some(chunk) = block_on(body.chunk()) {
+                all.extend_from_slice(&chunk.unwrap());
+            }
+            assert_eq!(all, b"hello");
+            assert_eq!(poll(&mut body), Poll::Ready(None), "{body:?} after its end");
+            assert!(body.len().is_none_or(|len| len == 0));
+        }
+        for mut empty in [
+            Body::empty(),
+            "".into(),
+            Vec::new().into(),
+            Body::default(),
+            ().into(),
+        ] {
+            assert!(empty.is_empty());
+            assert_eq!(empty.as_slice(), Some(&b""[..]));
+            assert_eq!(poll(&mut empty), Poll::Ready(None));
+        }
+    }
+
+    #[test]
+    fn bytes_holds_its_limit_to_the_byte() {
+        let makers: [fn() -> Body; 5] = [
+            || "hello".into(),
+            || Body::stream(chunks(&["he", "", "llo"])),
+            || Body::sized_stream(5, chunks(&["hell", "o"])),
+            || fed(&["h", "ello"], Some(5)),
+            || fed(&["hello"], None),
+        ];
+        for make in makers {
+            for (max, fits) in [
+                (0, false),
+                (1, false),
+                (4, false),
+                (5, true),
+                (6, true),
+                (usize::MAX, true),
+            ] {
+                match block_on(make().bytes(max)) {
+                    Ok(bytes) => assert!(fits && bytes == "hello", "{:?} at most {max}", make()),
+                    Err(BodyError::TooLarge { max: told }) => {
+                        assert!(!fits && told == max, "{:?}", make())
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+        assert_eq!(block_on(Body::empty().bytes(0)).unwrap(), "");
+    }
+
+    #[test]
+    fn bytes_refuses_an_announced_excess_before_reading() {
+        let (feed, body) = Feed::new(Some(u64::MAX));
+        let error = block_on(body.bytes(10)).unwrap_err();
+        assert_eq!(error.status(), StatusCode::PAYLOAD_TOO_LARGE);
+        assert!(feed.is_abandoned() && !feed.is_wanted());
+    }
+
+    #[test]
+    fn bytes_of_a_feed_that_breaks_off_are_no_body() {
+        for error in [
+            BodyError::PeerGone,
+            BodyError::Malformed(Reject::BadChunkSize),
+            BodyError::TimedOut,
+        ] {
+            let (feed, body) = Feed::new(Some(10));
+            feed.push(Bytes::from_static(b"hello"));
+            let status = error.status();
+            feed.fail(error);
+            assert_eq!(block_on(body.bytes(10)).unwrap_err().status(), status);
+        }
+    }
+
+    #[test]
+    fn sized_stream_of_another_length_fails() {
+        for parts in [&["hell"][..], &["hello", "o"], &["helloo"], &[]] {
+            let body = Body::sized_stream(5, chunks(parts));
+            assert!(
+                matches!(block_on(body.bytes(100)), Err(BodyError::WrongLength)),
+                "{parts:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn feed_tells_what_the_consumer_wants() {
+        let (feed, mut body) = Feed::new(Some(6));
+        assert!(!feed.is_wanted() && !feed.is_abandoned());
+        assert_eq!(poll(&mut body), Poll::Pending);
+        assert!(feed.is_wanted());
+        feed.push(Bytes::new()); // nothing: still wanted
+        assert!(feed.is_wanted());
+        feed.push(Bytes::from_static(b"ab"));
+        feed.push(Bytes::from_static(b"cd"));
+        assert!(!feed.is_wanted());
+        assert_eq!((feed.queued_bytes(), body.len()), (4, Some(6)));
+        assert_eq!(poll(&mut body), Poll::Ready(Some(Ok("ab".into()))));
+        assert_eq!((feed.queued_bytes(), body.len()), (2, Some(4)));
+        feed.end(vec![(http::header::ETAG, HeaderValue::from_static("x"))]);
+        feed.push(Bytes::from_static(b"late"));
+        assert_eq!(poll(&mut body), Poll::Ready(Some(Ok("cd".into()))));
+        assert_eq!(poll(&mut body), Poll::Ready(None));
+        assert_eq!(body.trailers().len(), 1);
+        assert!(body.trailers().is_empty());
+        assert!(!feed.is_abandoned());
+        drop(body);
+        assert!(feed.is_abandoned());
+    }
+
+    #[test]
+    fn feed_without_a_consumer_keeps_nothing() {
+        let (feed, body) = Feed::new(None);
+        feed.push(Bytes::from_static(b"ab"));
+        drop(body);
+        feed.push(Bytes::from_static(b"cd"));
+        assert_eq!(feed.queued_bytes(), 0);
+        assert!(
+            feed.poll_room(&mut Context::from_waker(Waker::noop()), 0)
+                .is_ready()
+        );
+    }
+
+    #[test]
+    fn both_ends_wake_each_other() {
+        struct Count(std::sync::atomic::AtomicUsize);
+        impl std::task::Wake for Count {
+            fn wake(self: std::sync::Arc<Self>) {
+                self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            }
+        }
+        let (consumer, service) = [0, 1]
+            .map(|_| std::sync::Arc::new(Count(Default::default())))
+            .into();
+        let (consumer_waker, service_waker) =
+            (Waker::from(consumer.clone()), Waker::from(service.clone()));
+        let (mut reads, mut writes) = (
+            Context::from_waker(&consumer_waker),
+            Context::from_waker(&service_waker),
+        );
+        let woken = |count: &Count| count.0.load(std::sync::atomic::Ordering::Relaxed);
+
+        let (feed, mut body) = Feed::new(None);
+        assert!(body.poll_chunk(&mut reads).is_pending());
+        feed.push(Bytes::from_static(b"ab"));
+        feed.push(Bytes::from_static(b"cd"));
+        assert_eq!(woken(&consumer), 1);
+        for (max, ready) in [(3, false), (4, false), (5, true)] {
+            assert_eq!(feed.poll_room(&mut writes, max).is_ready(), ready, "{max}");
+        }
+        assert!(body.poll_chunk(&mut reads).is_ready());
+        assert_eq!(woken(&service), 1);
+        assert!(feed.poll_room(&mut writes, 3).is_ready());
+        assert!(body.poll_chunk(&mut reads).is_ready());
+        assert!(body.poll_chunk(&mut reads).is_pending());
+        feed.fail(BodyError::PeerGone);
+        assert_eq!(woken(&consumer), 2);
+        assert!(feed.poll_room(&mut writes, 0).is_pending());
+        drop(body);
+        assert_eq!(woken(&service), 2);
+    }
+}

@@ -5,12 +5,14 @@
 
 use super::{
     Reject,
-    target::{self, Port, TargetForm},
+    diagnose::{diagnose, is_tchar},
+    scan,
+    semantics::{Semantics, known_method},
+    target::{self, TargetForm},
 };
 use crate::limits;
 use http::Method;
-use memchr::memchr;
-use std::{mem::MaybeUninit, ops::Range};
+use std::{fmt, mem::MaybeUninit, ops::Range};
 
 /// Bounds of one request head.
 #[derive(Clone, Debug)]
@@ -64,7 +66,6 @@ pub enum Version {
 /// assert_eq!((head.path(), head.query()), ("/yo", Some("name=X")));
 /// assert_eq!(head.header("host"), Some(&b"localhost"[..]));
 /// ```
-#[derive(Debug)]
 pub struct Head {
     method: Method,
     version: Version,
@@ -132,12 +133,12 @@ impl Head {
         seen: usize,
         limits: &HeadLimits,
     ) -> Result<Option<usize>, Reject> {
-        let skipped = skip_empty_lines(input)?;
+        let skipped = scan::skip_empty_lines(input)?;
         let rest = &input[skipped..];
-        let window = &rest[..rest.len().min(bytes_max(limits))];
+        let window = &rest[..rest.len().min(scan::bytes_max(limits))];
         let seen = seen.saturating_sub(skipped).min(window.len());
-        if seen > 0 && !is_worth_parsing(window, seen) {
-            return unfinished(window, limits);
+        if seen > 0 && !scan::is_worth_parsing(window, seen) {
+            return scan::unfinished(window, limits);
         }
         match self.parse_window(window, limits) {
             Ok(length) => Ok(length.map(|length| skipped + length)),
@@ -167,7 +168,8 @@ impl Head {
                 self.take(&request, &window[..length], limits)?;
                 Ok(Some(length))
             }
-            Ok(httparse::Status::Partial) => unfinished(window, limits),
+            Ok(httparse::Status::Partial) if scan::has_bare_lf(window) => Err(Reject::BadLineEnd),
+            Ok(httparse::Status::Partial) => scan::unfinished(window, limits),
             Err(httparse::Error::Version) => self.parse_other_version(window, limits),
             Err(error) => Err(diagnose(error, window)),
         }
@@ -192,8 +194,8 @@ impl Head {
             [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => {
                 Err(Reject::VersionNotSupported)
             }
-            _ if at + version.len() == window.len() && is_version_prefix(version) => {
-                unfinished(window, limits)
+            _ if at + version.len() == window.len() && scan::is_version_prefix(version) => {
+                scan::unfinished(window, limits)
             }
             _ => Err(Reject::BadRequestLine),
         }
@@ -395,6 +397,9 @@ impl Head {
         if target.len() > limits::URI_BYTES_MAX {
             return Err(Reject::UriTooLong);
         }
+        if !target.bytes().all(|b| b.is_ascii_graphic()) {
+            return Err(Reject::BadTarget);
+        }
         self.method = method;
         self.set_target(target)
     }
@@ -448,273 +453,739 @@ impl Head {
     }
 }
 
+/// Without the fields' values: they hold credentials, and requests end up in logs.
+impl fmt::Debug for Head {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Head")
+            .field("method", &self.method)
+            .field("target", &self.target)
+            .field("version", &self.version)
+            .field(
+                "fields",
+                &self.headers().map(|(name, _)| name).collect::<Vec<_>>(),
+            )
+            .field("framing", &self.framing)
+            .field("keep_alive", &self.keep_alive)
+            .field("expect_continue", &self.expect_continue)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Default for Head {
     fn default() -> Head {
         Head::new()
     }
 }
 
-/// What the fields say together, gathered in one walk over them.
-#[derive(Default)]
-struct Semantics {
-    host: Option<usize>,
-    content_length: Option<u64>,
-    /// A Transfer-Encoding was there: usable, or why not.
-    coding: Option<Result<(), Reject>>,
-    close: bool,
-    keep_alive: bool,
-    expect_continue: bool,
-}
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::reference::{self, Verdict},
+        *,
+    };
 
-impl Semantics {
-    /// The length of a name rules out nearly all fields before a letter is compared.
-    #[inline]
-    fn read(&mut self, index: usize, name: &str, value: &[u8]) -> Result<(), Reject> {
-        match name.len() {
-            4 if name.eq_ignore_ascii_case("host") => {
-                if self.host.replace(index).is_some() {
-                    return Err(Reject::RepeatedHost);
-                }
-                if !target::is_authority(value, Port::Optional) {
-                    return Err(Reject::BadHost);
-                }
-            }
-            6 if name.eq_ignore_ascii_case("expect") => {
-                self.expect_continue |=
-                    list(value).any(|item| item.eq_ignore_ascii_case(b"100-continue"));
-            }
-            10 if name.eq_ignore_ascii_case("connection") => {
-                for option in list(value) {
-                    self.close |= option.eq_ignore_ascii_case(b"close");
-                    self.keep_alive |= option.eq_ignore_ascii_case(b"keep-alive");
-                }
-            }
-            14 if name.eq_ignore_ascii_case("content-length") => {
-                // RFC 9112 §6.3 would allow equal repetitions; nobody sends them but who probes.
-                if self.content_length.replace(parse_length(value)?).is_some() {
-                    return Err(Reject::RepeatedContentLength);
-                }
-            }
-            17 if name.eq_ignore_ascii_case("transfer-encoding") => {
-                let repeated = self.coding.is_some();
-                self.coding = Some(if repeated {
-                    Err(Reject::BadCoding)
-                } else {
-                    check_coding(value)
-                });
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-}
+    const GET: &str = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
 
-/// RFC 9110 §8.6: `1*DIGIT`, decimal. Lists, signs, white space and overflow are errors.
-fn parse_length(value: &[u8]) -> Result<u64, Reject> {
-    if value.is_empty() {
-        return Err(Reject::BadContentLength);
-    }
-    value
-        .iter()
-        .try_fold(0u64, |length, byte| {
-            let digit = byte.wrapping_sub(b'0');
-            if digit > 9 {
-                return None;
-            }
-            length.checked_mul(10)?.checked_add(u64::from(digit))
-        })
-        .ok_or(Reject::BadContentLength)
-}
-
-/// RFC 9112 §6.1, §6.3: `chunked` must be last and only once; we know no coding to go before it.
-fn check_coding(value: &[u8]) -> Result<(), Reject> {
-    if value.eq_ignore_ascii_case(b"chunked") {
-        return Ok(());
-    }
-    let (mut count, mut chunked, mut last) = (0, 0, false);
-    for coding in list(value) {
-        last = coding.eq_ignore_ascii_case(b"chunked");
-        chunked += usize::from(last);
-        count += usize::from(!coding.is_empty());
-    }
-    match (last, chunked) {
-        (true, 1) if count > 1 => Err(Reject::UnsupportedCoding),
-        _ => Err(Reject::BadCoding),
-    }
-}
-
-/// The elements of a comma-separated list without the white space around them; empty ones too.
-fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    value.split(|&b| b == b',').map(|item| {
-        let start = item
-            .iter()
-            .position(|&b| b != b' ' && b != b'\t')
-            .unwrap_or(item.len());
-        let end = item
-            .iter()
-            .rposition(|&b| b != b' ' && b != b'\t')
-            .map_or(start, |last| last + 1);
-        &item[start..end]
-    })
-}
-
-fn bytes_max(limits: &HeadLimits) -> usize {
-    limits.head_bytes_max.min(usize::from(u16::MAX))
-}
-
-/// RFC 9112 §2.2: some empty lines before the request line are ignored. A CR without its LF yet is
-/// left alone.
-fn skip_empty_lines(input: &[u8]) -> Result<usize, Reject> {
-    let mut at = 0;
-    while let [b'\r' | b'\n', ..] = input[at..] {
-        match input[at..] {
-            [b'\r'] => break,
-            [b'\r', b'\n', ..] if at < 2 * limits::LEADING_EMPTY_LINES_MAX => at += 2,
-            _ => return Err(Reject::BadLineEnd),
-        }
-    }
-    Ok(at)
-}
-
-/// Only a whole new line, or a request line that is still coming, can change the verdict.
-fn is_worth_parsing(window: &[u8], seen: usize) -> bool {
-    memchr(b'\n', &window[seen..]).is_some() || memchr(b'\n', &window[..seen]).is_none()
-}
-
-/// No error in `window`, but no end either: whether it can still become a head within the limits.
-fn unfinished(window: &[u8], limits: &HeadLimits) -> Result<Option<usize>, Reject> {
-    let method = memchr(b' ', window);
-    if method.unwrap_or(window.len()) > limits::METHOD_BYTES_MAX {
-        return Err(Reject::UnknownMethod);
-    }
-    if let Some(space) = method {
-        let target = &window[space + 1..];
-        if memchr(b' ', target).unwrap_or(target.len()) > limits.uri_bytes_max {
-            return Err(Reject::UriTooLong);
-        }
-    }
-    if window.len() == bytes_max(limits) {
-        return Err(Reject::HeadTooLarge);
-    }
-    Ok(None)
-}
-
-/// The method, if a registry has it (RFC 9110 §9.1 asks for 501 otherwise).
-fn known_method(token: &str) -> Result<Method, Reject> {
-    /// IANA's registry beyond what the `http` crate has constants for.
-    const REGISTERED: [&str; 30] = [
-        "ACL",
-        "BASELINE-CONTROL",
-        "BIND",
-        "CHECKIN",
-        "CHECKOUT",
-        "COPY",
-        "LABEL",
-        "LINK",
-        "LOCK",
-        "MERGE",
-        "MKACTIVITY",
-        "MKCALENDAR",
-        "MKCOL",
-        "MKREDIRECTREF",
-        "MKWORKSPACE",
-        "MOVE",
-        "ORDERPATCH",
-        "PROPFIND",
-        "PROPPATCH",
-        "QUERY",
-        "REBIND",
-        "REPORT",
-        "SEARCH",
-        "UNBIND",
-        "UNCHECKOUT",
-        "UNLINK",
-        "UNLOCK",
-        "UPDATE",
-        "UPDATEREDIRECTREF",
-        "VERSION-CONTROL",
+    /// Heads of every kind that is accepted.
+    const GOOD: [&str; 14] = [
+        GET,
+        "GET /yo?name=X HTTP/1.1\r\nHost: localhost:8080\r\nUser-Agent: a b\r\nAccept: */*\r\n\r\n",
+        "\r\n\r\nGET / HTTP/1.1\r\nhost:x\r\nX-A:\r\nX-B: \t \r\nX-C: \t 1 \u{e9} \t\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nHost: [::1]:80\r\nContent-Length: 12\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nHost: x\r\ntRANSFER-eNCODING: ChUnKeD\r\n\r\n",
+        "POST /echo HTTP/1.1\r\nExpect: 100-continue\r\nHost: x\r\nContent-Length: 5\r\nConnection: a, close\r\n\r\n",
+        "GET / HTTP/1.0\r\n\r\n",
+        "GET / HTTP/1.0\r\nConnection: Keep-Alive\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
+        "GET http://localhost/yo?x HTTP/1.1\r\nHost: other.example\r\n\r\n",
+        "OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n",
+        "CONNECT h:443 HTTP/1.1\r\nHost: h:443\r\n\r\n",
+        "HEAD /%2e%2e/a HTTP/1.2\r\nHost: x\r\n\r\n",
+        "PROPFIND / HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\n\r\n",
+        "LOCK //a|b HTTP/1.9\r\nHost: a%20b\r\n\r\n",
     ];
-    match token {
-        "GET" => Ok(Method::GET),
-        "POST" => Ok(Method::POST),
-        "HEAD" => Ok(Method::HEAD),
-        "PUT" => Ok(Method::PUT),
-        "DELETE" => Ok(Method::DELETE),
-        "OPTIONS" => Ok(Method::OPTIONS),
-        "PATCH" => Ok(Method::PATCH),
-        "CONNECT" => Ok(Method::CONNECT),
-        "TRACE" => Ok(Method::TRACE),
-        _ if REGISTERED.contains(&token) => {
-            Method::from_bytes(token.as_bytes()).map_err(|_| Reject::BadMethod)
-        }
-        _ => Err(Reject::UnknownMethod),
+
+    fn parse(input: &[u8]) -> (Result<Option<usize>, Reject>, Head) {
+        let mut head = Head::new();
+        (head.parse(input, &HeadLimits::default()), head)
     }
-}
 
-fn is_version_prefix(bytes: &[u8]) -> bool {
-    bytes.iter().zip(b"HTTP/0.0").all(|(&got, &model)| {
-        if model == b'0' {
-            got.is_ascii_digit()
-        } else {
-            got == model
+    #[track_caller]
+    fn good(input: &str) -> Head {
+        let (result, head) = parse(input.as_bytes());
+        assert_eq!(result, Ok(Some(input.len())), "{input:?}");
+        head
+    }
+
+    #[track_caller]
+    fn check(input: impl AsRef<[u8]>, expected: Reject) {
+        let input = input.as_ref();
+        assert_eq!(
+            parse(input).0,
+            Err(expected),
+            "{:?}",
+            String::from_utf8_lossy(input)
+        );
+        // The same refusal when what follows is there too, and no acceptance on the way.
+        for end in 0..input.len() {
+            let result = parse(&input[..end]).0;
+            assert!(
+                matches!(result, Ok(None) | Err(_)),
+                "prefix of {end}: {result:?}"
+            );
         }
-    })
-}
+    }
 
-/// Turns `httparse`'s error into ours by looking for the first fault.
-#[cold]
-fn diagnose(error: httparse::Error, window: &[u8]) -> Reject {
-    match error {
-        httparse::Error::Token => {
-            let method = window
-                .iter()
-                .position(|&b| !is_tchar(b))
-                .unwrap_or(window.len());
-            match window.get(method) {
-                Some(b' ') if method > 0 => {}
-                _ => return Reject::BadMethod,
+    /// A request that differs from a good one in `fields` only.
+    #[track_caller]
+    fn check_fields(fields: &str, expected: Reject) {
+        check(
+            format!("POST /echo HTTP/1.1\r\nHost: x\r\n{fields}\r\n\r\n5\r\nhello\r\n0\r\n\r\n"),
+            expected,
+        );
+    }
+
+    #[test]
+    fn good_heads_need_every_byte_and_no_more() {
+        for input in GOOD {
+            good(input);
+            for end in 0..input.len() {
+                assert_eq!(
+                    parse(&input.as_bytes()[..end]).0,
+                    Ok(None),
+                    "{input:?} up to {end}"
+                );
             }
-            let target = window[method + 1..]
-                .iter()
-                .find(|&&b| b <= b' ' || b == 0x7f);
-            if matches!(target, Some(b'\r' | b'\n')) {
-                Reject::BadRequestLine
+            let more = [input, "GET /smuggled"].concat();
+            assert_eq!(
+                parse(more.as_bytes()).0,
+                Ok(Some(input.len())),
+                "{input:?} and more"
+            );
+        }
+    }
+
+    #[test]
+    fn good_heads_byte_by_byte_give_the_same() {
+        let mut head = Head::new(); // used again and again: nothing of one head may stay for the next
+        for input in GOOD {
+            let whole = good(input);
+            for end in 1..=input.len() {
+                let result =
+                    head.parse_from(&input.as_bytes()[..end], end - 1, &HeadLimits::default());
+                assert_eq!(
+                    result,
+                    Ok((end == input.len()).then_some(end)),
+                    "{input:?} up to {end}"
+                );
+            }
+            assert_eq!(format!("{head:?}"), format!("{whole:?}"), "{input:?}");
+            assert!(head.headers().eq(whole.headers()), "{input:?}");
+            assert_eq!((head.path(), head.query()), (whole.path(), whole.query()));
+            assert_eq!(head.authority(), whole.authority());
+        }
+    }
+
+    #[test]
+    fn mutated_heads_get_the_verdict_of_the_reference() {
+        let bytes = b"\0\t\n\r !\"#%*,-./0159:;=?@AXa[\\]|~\x0b\x7f\x80\xff";
+        let same = |input: &[u8]| {
+            let (result, head) = parse(input);
+            let shown = String::from_utf8_lossy(input);
+            match reference::judge(input) {
+                Verdict::Accept { len, body } => {
+                    assert_eq!(result, Ok(Some(len)), "{shown:?}");
+                    let framing = match body {
+                        reference::Body::None => Framing::None,
+                        reference::Body::Length(length) => Framing::Length(length),
+                        reference::Body::Chunked => Framing::Chunked,
+                    };
+                    assert_eq!(head.framing(), framing, "{shown:?}");
+                }
+                Verdict::Refuse => assert!(result.is_err(), "{shown:?}: {result:?}"),
+                Verdict::More => {
+                    assert!(matches!(result, Ok(None) | Err(_)), "{shown:?}: {result:?}")
+                }
+            }
+        };
+        for input in GOOD {
+            same(input.as_bytes());
+            for at in 0..input.len() {
+                let (before, after) = input.as_bytes().split_at(at);
+                same(&[before, &after[1..]].concat()); // a byte less
+                same(&[before, &after[..1], after].concat()); // a byte twice
+                for byte in bytes {
+                    same(&[before, &[*byte], &after[1..]].concat()); // another byte
+                    same(&[before, &[*byte], after].concat()); // a byte more
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn parts_are_found() {
+        let head = good(
+            "GET /a%20b?c=d HTTP/1.1\r\nHost: x:1\r\nX-A: \t 1  2 \t\r\nx-a: second\r\nEmpty:\r\n\r\n",
+        );
+        assert_eq!(head.method(), Method::GET);
+        assert_eq!(
+            (head.target(), head.path(), head.query()),
+            ("/a%20b?c=d", "/a%20b", Some("c=d"))
+        );
+        assert_eq!(
+            (head.form(), head.version()),
+            (TargetForm::Origin, Version::Http11)
+        );
+        assert_eq!(head.header("x-A"), Some(&b"1  2"[..]));
+        assert_eq!(head.header("empty"), Some(&b""[..]));
+        assert_eq!(head.header("absent"), None);
+        assert_eq!(head.authority(), Some("x:1"));
+        let fields: Vec<_> = head.headers().collect();
+        assert_eq!(
+            fields,
+            [
+                ("Host", &b"x:1"[..]),
+                ("X-A", b"1  2"),
+                ("x-a", b"second"),
+                ("Empty", b"")
+            ]
+        );
+
+        let head = good("GET HTTP://Local:80?q HTTP/1.1\r\nHost: other\r\n\r\n");
+        assert_eq!(
+            (head.path(), head.query(), head.authority()),
+            ("/", Some("q"), Some("Local:80"))
+        );
+        let head = good("CONNECT h:443 HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert_eq!(
+            (head.path(), head.query(), head.authority()),
+            ("", None, Some("h:443"))
+        );
+        let head = good("OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert_eq!((head.path(), head.authority()), ("*", Some("x")));
+        assert_eq!(good("GET / HTTP/1.0\r\n\r\n").authority(), None);
+        assert_eq!(
+            good("GET / HTTP/1.7\r\nHost: x\r\n\r\n").version(),
+            Version::Http11
+        );
+        assert_eq!(good("GET / HTTP/1.0\r\n\r\n").version(), Version::Http10);
+    }
+
+    #[test]
+    fn persistence_table() {
+        #[track_caller]
+        fn check(version: &str, fields: &str, expected: bool) {
+            let head = good(&format!("GET / {version}\r\nHost: x\r\n{fields}\r\n"));
+            assert_eq!(head.keep_alive(), expected, "{version} {fields:?}");
+        }
+        check("HTTP/1.1", "", true);
+        check("HTTP/1.1", "Connection: close\r\n", false);
+        check("HTTP/1.1", "Connection: CLOSE\r\n", false);
+        check("HTTP/1.1", "Connection: keep-alive, close\r\n", false);
+        check("HTTP/1.1", "Connection: close ,keep-alive\r\n", false);
+        check(
+            "HTTP/1.1",
+            "Connection: keep-alive\r\nConnection: close\r\n",
+            false,
+        );
+        check(
+            "HTTP/1.1",
+            "Connection: close\r\nConnection: keep-alive\r\n",
+            false,
+        );
+        check("HTTP/1.1", "Connection: closed, x-close, close-x\r\n", true);
+        check("HTTP/1.1", "Connection: Upgrade\r\nUpgrade: h2c\r\n", true);
+        check("HTTP/1.2", "", true);
+        check("HTTP/1.0", "", false);
+        check("HTTP/1.0", "Connection: Keep-Alive\r\n", true);
+        check("HTTP/1.0", "Connection: foo,\tkeep-alive\r\n", true);
+        check("HTTP/1.0", "Connection: keep-alive, close\r\n", false);
+    }
+
+    #[test]
+    fn expectation_table() {
+        #[track_caller]
+        fn check(version: &str, fields: &str, expected: bool) {
+            let head = good(&format!("POST / {version}\r\nHost: x\r\n{fields}\r\n"));
+            assert_eq!(head.expect_continue(), expected, "{version} {fields:?}");
+        }
+        check(
+            "HTTP/1.1",
+            "Expect: 100-Continue\r\nContent-Length: 1\r\n",
+            true,
+        );
+        check(
+            "HTTP/1.1",
+            "Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n",
+            true,
+        );
+        check(
+            "HTTP/1.1",
+            "Expect: x, 100-continue\r\nContent-Length: 1\r\n",
+            true,
+        );
+        check("HTTP/1.1", "Expect: 100-continue\r\n", false);
+        check(
+            "HTTP/1.1",
+            "Expect: 100-continue\r\nContent-Length: 0\r\n",
+            false,
+        );
+        check(
+            "HTTP/1.1",
+            "Expect: y 100-continue\r\nContent-Length: 1\r\n",
+            false,
+        );
+        check(
+            "HTTP/1.0",
+            "Expect: 100-continue\r\nContent-Length: 1\r\n",
+            false,
+        );
+    }
+
+    #[test]
+    fn framing_is_read_strictly() {
+        #[track_caller]
+        fn ok(fields: &str, framing: Framing, has_content_length: bool) {
+            let head = good(&format!("POST / HTTP/1.1\r\nHost: x\r\n{fields}\r\n"));
+            assert_eq!(
+                (head.framing(), head.has_content_length()),
+                (framing, has_content_length),
+                "{fields:?}"
+            );
+        }
+        ok("", Framing::None, false);
+        ok("Content-Length: 0\r\n", Framing::None, true);
+        ok("Content-Length: 5\r\n", Framing::Length(5), true);
+        ok("content-length:010 \t\r\n", Framing::Length(10), true);
+        ok(
+            "Content-Length: 1125899906842624\r\n",
+            Framing::Length(limits::BODY_BYTES_MAX),
+            true,
+        );
+        ok("X: Content-Length: 99\r\n", Framing::None, false);
+        ok("Transfer-Encoding: chunked\r\n", Framing::Chunked, false);
+        ok("transfer-encoding:\tCHUNKED \r\n", Framing::Chunked, false);
+
+        check_fields("Content-Length: 1125899906842625", Reject::BodyTooLarge);
+        check_fields("Content-Length: 18446744073709551615", Reject::BodyTooLarge);
+        let bad_lengths = [
+            "",
+            " ",
+            "+5",
+            "-5",
+            "-0",
+            "5x",
+            "0x5",
+            "5 5",
+            "5,5",
+            "5, 5",
+            "5,",
+            ",5",
+            "5.0",
+            "5e0",
+            "\"5\"",
+            "18446744073709551616",
+            "99999999999999999999999",
+            "5;",
+            "٥",
+            "½",
+            "_5",
+            "5_0",
+        ];
+        for length in bad_lengths {
+            check_fields(
+                &format!("Content-Length: {length}"),
+                Reject::BadContentLength,
+            );
+        }
+        for (first, second) in [("5", "5"), ("0", "43"), ("5", "0")] {
+            let fields = format!("Content-Length: {first}\r\nX: y\r\nCONTENT-LENGTH: {second}");
+            check_fields(&fields, Reject::RepeatedContentLength);
+        }
+        let bad_codings = [
+            "",
+            " ",
+            "chunked, gzip",
+            "xchunked",
+            "chunkedx",
+            "identity",
+            "gzip",
+            ",chunked",
+            "chunked,",
+            "chunked, chunked",
+            "chunked;q=1",
+            "\"chunked\"",
+            "chunked identity",
+            "chun ked",
+            "chunked\u{a0}",
+            "gzip, chunked, chunked",
+        ];
+        for coding in bad_codings {
+            check_fields(&format!("Transfer-Encoding: {coding}"), Reject::BadCoding);
+        }
+        check_fields(
+            "Transfer-Encoding: gzip, chunked",
+            Reject::UnsupportedCoding,
+        );
+        check_fields(
+            "Transfer-Encoding: identity,chunked",
+            Reject::UnsupportedCoding,
+        );
+        check_fields(
+            "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked",
+            Reject::BadCoding,
+        );
+        check_fields(
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+            Reject::BadCoding,
+        );
+        check_fields("Transfer-Encoding: \x0bchunked", Reject::BadFieldValue);
+        check_fields(
+            "Transfer-Encoding: chunked\r\nContent-Length: 5",
+            Reject::LengthAndCoding,
+        );
+        check_fields(
+            "Content-Length: 0\r\nTransfer-Encoding: chunked",
+            Reject::LengthAndCoding,
+        );
+        check_fields(
+            "Content-Length: 5\r\nTransfer-Encoding: gzip",
+            Reject::LengthAndCoding,
+        );
+        check(
+            "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n",
+            Reject::CodingInHttp10,
+        );
+        check(
+            "POST / HTTP/1.0\r\nTransfer-Encoding: x\r\nContent-Length: 5\r\n\r\n",
+            Reject::CodingInHttp10,
+        );
+    }
+
+    #[test]
+    fn request_lines_are_read_strictly() {
+        use Reject::*;
+        let table: [(&str, Reject); 47] = [
+            ("\x16\x03\x01\0a\x01", BadMethod),
+            ("\u{81}\u{ca}\x13", BadMethod),
+            (" GET / HTTP/1.1", BadMethod),
+            ("G\0ET / HTTP/1.1", BadMethod),
+            ("GET\t/ HTTP/1.1", BadMethod),
+            ("G[T / HTTP/1.1", BadMethod),
+            ("(GET) / HTTP/1.1", BadMethod),
+            ("GET\r\n", BadMethod),
+            ("GE\r\nT / HTTP/1.1\r\n", BadMethod),
+            ("get / HTTP/1.1", UnknownMethod),
+            ("BREW / HTTP/1.1", UnknownMethod),
+            ("GET / HTTP/1.1 ", BadRequestLine),
+            ("GET / HTTP/1.1\t", BadRequestLine),
+            ("GET / HTTP/1.1 extra", BadRequestLine),
+            ("GET / HTTP/1.10", BadRequestLine),
+            ("GET / HTTP/1.12", BadRequestLine),
+            ("GET /yo foo HTTP/1.1", BadRequestLine),
+            ("GET / http/1.1", BadRequestLine),
+            ("GET / HTTP/11", BadRequestLine),
+            ("GET / HTTP/1", BadRequestLine),
+            ("GET / HTTP/1.", BadRequestLine),
+            ("GET / HTTP 1.1", BadRequestLine),
+            ("GET / HTTP/1,1", BadRequestLine),
+            ("GET / HTTP/a.1", BadRequestLine),
+            ("GET / ", BadRequestLine),
+            ("GET /  HTTP/1.1", BadRequestLine),
+            ("GET /", BadRequestLine),
+            ("GET /\r\n", BadRequestLine),
+            ("GET / HTTP/1.1\rHost: x\r\r\n", BadLineEnd),
+            ("GET / HTTP/0.9", VersionNotSupported),
+            ("GET / HTTP/2.0", VersionNotSupported),
+            ("GET / HTTP/9.9 x", VersionNotSupported),
+            ("PRI * HTTP/2.0\r\n\r\nSM", VersionNotSupported),
+            ("GET  / HTTP/1.1", BadTarget),
+            ("GET \t/ HTTP/1.1", BadTarget),
+            ("GET /\tyo HTTP/1.1", BadTarget),
+            ("GET /yo\0 HTTP/1.1", BadTarget),
+            ("GET /yo\x7f HTTP/1.1", BadTarget),
+            ("GET /yo#frag HTTP/1.1", BadTarget),
+            ("GET /\u{e9} HTTP/1.1", BadTarget),
+            ("GET * HTTP/1.1", BadTarget),
+            ("PRI * HTTP/1.1", UnknownMethod),
+            ("GET yo HTTP/1.1", BadTarget),
+            ("GET http:///yo HTTP/1.1", BadTarget),
+            ("GET http://u@h/yo HTTP/1.1", BadTarget),
+            ("GET ftp://h/yo HTTP/1.1", BadTarget),
+            ("CONNECT / HTTP/1.1", BadTarget),
+        ];
+        for (line, expected) in table {
+            check(format!("{line}\r\nHost: x\r\n\r\n"), expected);
+        }
+        check(b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n", BadTarget);
+        for http09 in ["GET /\r\n", "GET /\r\n\r\n", "GET /\n", "GET /\r"] {
+            check(http09, BadRequestLine);
+        }
+    }
+
+    #[test]
+    fn field_lines_are_read_strictly() {
+        use Reject::*;
+        for (fields, expected) in [
+            ("X-A: 1\r\n 2", FoldedField),
+            ("X-A: 1\r\n\t2", FoldedField),
+            ("X-A: 1\r\n Content-Length: 37", FoldedField),
+            ("Transfer-Encoding:\r\n chunked", FoldedField),
+            ("X-A: 1\r\n ", FoldedField),
+            ("X-A : 1", SpaceBeforeColon),
+            ("X-A\t: 1", SpaceBeforeColon),
+            ("Content-Length : 43", SpaceBeforeColon),
+            ("X A: 1", SpaceBeforeColon),
+            (": 1", BadFieldName),
+            ("X-A", BadFieldName),
+            ("X[A]: 1", BadFieldName),
+            ("X\u{e9}: 1", BadFieldName),
+            ("Content-Length\u{85}: 5", BadFieldName),
+            ("X\0: 1", BadFieldName),
+            ("X(A): 1", BadFieldName),
+            ("\"X\": 1", BadFieldName),
+            ("X-A: a\0b", BadFieldValue),
+            ("X-A: \x0b", BadFieldValue),
+            ("X-A: a\x7fb", BadFieldValue),
+            ("X-A: a\x1b[0m", BadFieldValue),
+            ("X-A: a\rHost: y", BadFieldValue),
+            ("X-A: 1\rTransfer-Encoding: chunked", BadFieldValue),
+            ("X-A: \r\r\nX-B: 1", BadFieldValue),
+            ("X-A: 1\nX-B: 2", BadLineEnd),
+            ("X-A:\nX-B: 2", BadLineEnd),
+            ("\rZGET /smuggled: HTTP/1.1", BadLineEnd),
+            ("X-A: 1\n", BadLineEnd),
+            ("X-A: 1\r\n\n", BadLineEnd),
+        ] {
+            check_fields(fields, expected);
+        }
+        check("GET / HTTP/1.1\r\n Host: x\r\n\r\n", FoldedField);
+        check("GET / HTTP/1.1\r\n \r\nHost: x\r\n\r\n", FoldedField);
+        for bare in [
+            "GET / HTTP/1.1\nHost: x\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: x\n\r\n",
+            "GET / HTTP/1.1\r\nHost: x\r\n\n",
+            "GET / HTTP/1.1\nHost: x\n\n",
+            "GET / HTTP/1.1\nHost: x\n",
+            "GET / HTTP/1.0\n\n",
+            "GET / HTTP/1.0\n\r\n",
+            "\nGET / HTTP/1.1\r\nHost: x\r\n\r\n",
+            "\r\n\nGET / HTTP/1.1\r\nHost: x\r\n\r\n",
+            "\rGET / HTTP/1.1\r\nHost: x\r\n\r\n",
+            "\r\r\nGET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        ] {
+            check(bare, BadLineEnd);
+        }
+    }
+
+    #[test]
+    fn host_is_checked() {
+        use Reject::*;
+        let table = [
+            ("", MissingHost),
+            ("Host: x\r\nHost: x\r\n", RepeatedHost),
+            ("Host: x\r\nX: y\r\nhost: z\r\n", RepeatedHost),
+            ("Host:\r\n", BadHost),
+            ("Host: x/yo\r\n", BadHost),
+            ("Host: local host\r\n", BadHost),
+            ("Host: a, b\r\n", BadHost),
+            ("Host: u@x\r\n", BadHost),
+            ("Host: x:a\r\n", BadHost),
+            ("Host: http://x\r\n", BadHost),
+            ("Host: local\0host\r\n", BadFieldValue),
+        ];
+        for (fields, expected) in table {
+            check(format!("GET / HTTP/1.1\r\n{fields}\r\n"), expected);
+            check(format!("GET http://x/ HTTP/1.1\r\n{fields}\r\n"), expected);
+            if expected != MissingHost {
+                check(format!("GET / HTTP/1.0\r\n{fields}\r\n"), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn limits_hold_to_the_byte() {
+        #[track_caller]
+        fn check(limits: &HeadLimits, input: &[u8], expected: Result<Option<usize>, Reject>) {
+            assert_eq!(
+                Head::new().parse(input, limits),
+                expected,
+                "{} bytes",
+                input.len()
+            );
+        }
+        let limits = HeadLimits {
+            head_bytes_max: 60,
+            headers_max: 3,
+            uri_bytes_max: 10,
+        };
+        for (uri, fits) in [(9, true), (10, true), (11, false)] {
+            let input = format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "a".repeat(uri - 1));
+            check(
+                &limits,
+                input.as_bytes(),
+                if fits {
+                    Ok(Some(input.len()))
+                } else {
+                    Err(Reject::UriTooLong)
+                },
+            );
+            let unfinished = &input.as_bytes()[..4 + uri];
+            check(
+                &limits,
+                unfinished,
+                if fits {
+                    Ok(None)
+                } else {
+                    Err(Reject::UriTooLong)
+                },
+            );
+        }
+        for (bytes, fits) in [(59, true), (60, true), (61, false)] {
+            let input = format!(
+                "GET / HTTP/1.1\r\nHost: x\r\nX: {}\r\n\r\n",
+                "a".repeat(bytes - 32)
+            );
+            assert_eq!(input.len(), bytes);
+            check(
+                &limits,
+                input.as_bytes(),
+                if fits {
+                    Ok(Some(bytes))
+                } else {
+                    Err(Reject::HeadTooLarge)
+                },
+            );
+            check(
+                &limits,
+                &input.as_bytes()[..59],
+                if bytes == 59 { Ok(Some(59)) } else { Ok(None) },
+            );
+        }
+        for (fields, fits) in [(2, true), (3, true), (4, false)] {
+            let input = format!(
+                "GET / HTTP/1.1\r\nHost: x\r\n{}\r\n",
+                "X: y\r\n".repeat(fields - 1)
+            );
+            check(
+                &limits,
+                input.as_bytes(),
+                if fits {
+                    Ok(Some(input.len()))
+                } else {
+                    Err(Reject::TooManyFields)
+                },
+            );
+        }
+        for (empty, fits) in [(3, true), (4, true), (5, false)] {
+            let input = "\r\n".repeat(empty) + GET;
+            let expected = if fits {
+                Ok(Some(input.len()))
             } else {
-                Reject::BadTarget
-            }
+                Err(Reject::BadLineEnd)
+            };
+            check(&HeadLimits::default(), input.as_bytes(), expected);
         }
-        httparse::Error::HeaderName => diagnose_field_name(window),
-        httparse::Error::HeaderValue => Reject::BadFieldValue,
-        httparse::Error::TooManyHeaders => Reject::TooManyFields,
-        _ => {
-            let line = memchr::memchr2(b'\r', b'\n', window).unwrap_or(window.len());
-            match window[..line].ends_with(b"HTTP/1.1") || window[..line].ends_with(b"HTTP/1.0") {
-                true => Reject::BadLineEnd,
-                false => Reject::BadRequestLine,
+        let most = HeadLimits {
+            head_bytes_max: usize::MAX,
+            headers_max: usize::MAX,
+            uri_bytes_max: usize::MAX,
+        };
+        for (bytes, fits) in [(65_534, true), (65_535, true), (65_536, false)] {
+            let input = format!(
+                "GET /{} HTTP/1.1\r\nHost: x\r\n\r\n",
+                "a".repeat(bytes - GET.len())
+            );
+            check(
+                &most,
+                input.as_bytes(),
+                if fits {
+                    Ok(Some(bytes))
+                } else {
+                    Err(Reject::HeadTooLarge)
+                },
+            );
+        }
+        for (fields, fits) in [(99, true), (100, true), (101, false)] {
+            let input = format!(
+                "GET / HTTP/1.1\r\nHost: x\r\n{}\r\n",
+                "X: y\r\n".repeat(fields - 1)
+            );
+            check(
+                &most,
+                input.as_bytes(),
+                if fits {
+                    Ok(Some(input.len()))
+                } else {
+                    Err(Reject::TooManyFields)
+                },
+            );
+        }
+        check(&most, &[b'A'; limits::METHOD_BYTES_MAX], Ok(None));
+        check(
+            &most,
+            &[b'A'; limits::METHOD_BYTES_MAX + 1],
+            Err(Reject::UnknownMethod),
+        );
+    }
+
+    #[test]
+    fn other_version_is_refused_when_it_is_whole() {
+        let line = "GET / HTTP/2.0";
+        for end in 0..line.len() {
+            assert_eq!(parse(&line.as_bytes()[..end]).0, Ok(None), "up to {end}");
+        }
+        assert_eq!(parse(line.as_bytes()).0, Err(Reject::VersionNotSupported));
+        for (wrong, expected) in [
+            ("GET / X", Reject::BadRequestLine),
+            ("GET / HTTP/x", Reject::BadRequestLine),
+        ] {
+            assert_eq!(parse(wrong.as_bytes()).0, Err(expected), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn debug_text_keeps_values_to_itself() {
+        let head = good("GET / HTTP/1.1\r\nHost: x\r\nCookie: secret=42\r\n\r\n");
+        let text = format!("{head:?}");
+        assert!(
+            text.contains("Cookie") && !text.contains("secret"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn refused_head_request_is_remembered_as_such() {
+        for (input, method) in [
+            ("HEAD /yo HTTP/1.1\r\n\r\n", Method::HEAD),
+            ("HEAD /yo HTTP/1.1\r\nX : 1\r\n\r\n", Method::HEAD),
+            ("HEADX /yo HTTP/1.1\r\n\r\n", Method::GET),
+            ("\x16\x03", Method::GET),
+        ] {
+            let (result, head) = parse(input.as_bytes());
+            assert!(result.is_err(), "{input:?}");
+            assert_eq!(head.method(), method, "{input:?}");
+        }
+    }
+
+    #[test]
+    fn registered_methods_are_known() {
+        for method in [
+            "GET",
+            "QUERY",
+            "UPDATEREDIRECTREF",
+            "M-SEARCH",
+            "VERSION-CONTROL",
+            "GETS",
+            "GE",
+        ] {
+            let (result, head) =
+                parse(format!("{method} / HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes());
+            match method {
+                "M-SEARCH" | "GETS" | "GE" => {
+                    assert_eq!(result, Err(Reject::UnknownMethod), "{method}")
+                }
+                _ => assert_eq!(head.method().as_str(), method),
             }
         }
     }
-}
-
-fn diagnose_field_name(window: &[u8]) -> Reject {
-    for line in window.split(|&b| b == b'\n').skip(1) {
-        if matches!(line.first(), Some(b' ' | b'\t')) {
-            return Reject::FoldedField;
-        }
-        let name = line
-            .iter()
-            .position(|&b| !is_tchar(b))
-            .unwrap_or(line.len());
-        match line[name..] {
-            [b':', ..] if name > 0 => {}
-            [b' ' | b'\t', ..] if name > 0 => return Reject::SpaceBeforeColon,
-            _ => return Reject::BadFieldName,
-        }
-    }
-    Reject::BadFieldName
-}
-
-/// RFC 9110 §5.6.2.
-pub(super) fn is_tchar(b: u8) -> bool {
-    b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b)
 }

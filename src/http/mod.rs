@@ -6,13 +6,20 @@
 //! Strict on framing: a request that two parsers could read differently is refused, so that a front
 //! end and this server never disagree on where a request ends (RFC 9112 §11.2).
 
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
 mod body;
 mod chunked;
 mod date;
+mod diagnose;
 mod head;
+#[cfg(test)]
+mod reference;
 mod reject;
 mod request;
 mod response;
+mod scan;
+mod semantics;
 mod target;
 
 pub use body::{Body, BodyError, Feed, FieldPairs};

@@ -320,6 +320,7 @@ impl Params {
 }
 
 thread_local! {
+    #[expect(clippy::vec_box, reason = "the boxes themselves go in and out")]
     /// Heads to use again. Each shard is one thread, so this is the shard's.
     static POOL: RefCell<Vec<Box<Head>>> = const { RefCell::new(Vec::new()) };
 }
@@ -363,5 +364,175 @@ impl Drop for PooledHead {
                 pool.push(head);
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::HeadLimits, *};
+    use crate::http::Framing;
+
+    fn get(target: &str) -> Request {
+        Request::builder(Method::GET, target).body(()).unwrap()
+    }
+
+    #[test]
+    fn query_table() {
+        #[track_caller]
+        fn check(target: &str, name: &str, expected: Option<&str>) {
+            assert_eq!(
+                get(target).query(name).as_deref(),
+                expected,
+                "{target} {name}"
+            );
+        }
+        check("/yo", "a", None);
+        check("/yo?", "a", None);
+        check("/yo?a=1", "a", Some("1"));
+        check("/yo?a=1&a=2", "a", Some("1"));
+        check("/yo?b=1&a", "a", Some(""));
+        check("/yo?a=x+y%20z%2B", "a", Some("x y z+"));
+        check("/yo?%61=%C3%A9", "a", Some("é"));
+        check("/yo?a=%zz%", "a", Some("%zz%"));
+        check("/yo?a=%ff", "a", Some("\u{fffd}"));
+        check("/yo?a=b=c?d", "a", Some("b=c?d"));
+        check("/yo?aa=1", "a", None);
+    }
+
+    #[test]
+    fn params_are_parts_of_the_path() {
+        let names: Rc<[Box<str>]> = Rc::from(["user".into(), "rest".into()]);
+        let mut request = get("/u/a%2Fb+c/x/%ff?q");
+        let path = request.path();
+        let params = Params::new(names, path, [&path[3..10], &path[11..]]);
+        assert_eq!(request.param("user"), None);
+        request.set_params(params);
+        assert_eq!(request.param_raw("user"), Some("a%2Fb+c"));
+        assert_eq!(request.param("user").as_deref(), Some("a/b+c"));
+        assert_eq!(request.param("rest").as_deref(), Some("x/\u{fffd}"));
+        assert_eq!(request.param("other"), None);
+    }
+
+    #[test]
+    fn params_beyond_the_limit_are_left_out() {
+        let count = limits::PARAMS_MAX + 1;
+        let names: Rc<[Box<str>]> = (0..count).map(|i| i.to_string().into()).collect();
+        let mut request = get("/abc");
+        let params = Params::new(
+            names,
+            request.path(),
+            std::iter::repeat_n(&request.path()[1..2], count),
+        );
+        request.set_params(params);
+        assert_eq!(request.param_raw(&(count - 2).to_string()), Some("a"));
+        assert_eq!(request.param_raw(&(count - 1).to_string()), None);
+    }
+
+    #[test]
+    fn builder_checks_like_the_parser() {
+        let builder = || Request::builder(Method::POST, "http://h/a?b");
+        let request = builder()
+            .header("Host", "h")
+            .header("X-A", b"\xff")
+            .version(Version::Http10)
+            .body("hello")
+            .unwrap();
+        assert_eq!((request.path(), request.authority()), ("/a", Some("h")));
+        assert_eq!(
+            (request.header_bytes("x-a"), request.header("x-a")),
+            (Some(&b"\xff"[..]), None)
+        );
+        assert_eq!(request.head().framing(), Framing::Length(5));
+        assert!(!request.head().keep_alive());
+        assert_eq!(request.header_map().len(), 2);
+        assert_eq!(request.into_body().as_slice(), Some(&b"hello"[..]));
+
+        let refused = |builder: RequestBuilder| builder.body(()).map(drop).unwrap_err();
+        assert_eq!(
+            refused(Request::builder(Method::GET, "yo")),
+            Reject::BadTarget
+        );
+        assert_eq!(
+            refused(Request::builder(Method::GET, "/yo x\r\n")),
+            Reject::BadTarget
+        );
+        assert_eq!(
+            refused(builder().header("a b", "c").header("d", "\0")),
+            Reject::BadFieldName
+        );
+        assert_eq!(
+            refused(builder().header("a", "b\r\nc: d")),
+            Reject::BadFieldValue
+        );
+        assert_eq!(
+            refused(builder().header("host", "a").header("Host", "a")),
+            Reject::RepeatedHost
+        );
+        assert_eq!(
+            refused(builder().header("a", vec![b'x'; 65_536])),
+            Reject::HeadTooLarge
+        );
+    }
+
+    #[test]
+    fn dropped_request_gives_its_head_back() {
+        let take_all = || std::iter::from_fn(|| POOL.with_borrow_mut(Vec::pop)).count();
+        take_all();
+        let mut head = PooledHead::take();
+        let input = b"GET /yo HTTP/1.1\r\nHost: x\r\n\r\n";
+        assert_eq!(
+            head.parse(input, &HeadLimits::default()),
+            Ok(Some(input.len()))
+        );
+        let address: *const Head = &*head;
+        drop(Request::new(head, Body::empty(), None));
+        let again = PooledHead::take();
+        assert_eq!(&raw const *again, address);
+        drop(again);
+        assert_eq!(take_all(), 1);
+        // One that has grown is not kept, nor are more than the limit.
+        drop(
+            Request::builder(Method::GET, "/")
+                .header("a", vec![b'x'; limits::POOLED_HEAD_BYTES_MAX]),
+        );
+        assert_eq!(take_all(), 0);
+        let many: Vec<_> = (0..limits::POOLED_HEADS_MAX + 1)
+            .map(|_| PooledHead::take())
+            .collect();
+        drop(many);
+        assert_eq!(take_all(), limits::POOLED_HEADS_MAX);
+    }
+
+    #[test]
+    fn addresses_and_extensions_come_along() {
+        let peer = PeerAddr::Ip(SocketAddr::from(([127, 0, 0, 1], 80)));
+        let conn = Rc::new(ConnInfo {
+            peer_addr: Some(peer),
+            local_addr: Some(PeerAddr::Unix),
+        });
+        let mut request = Request::builder(Method::GET, "/")
+            .conn(conn)
+            .body(())
+            .unwrap();
+        assert_eq!(
+            (request.peer_addr(), request.local_addr()),
+            (Some(peer), Some(PeerAddr::Unix))
+        );
+        assert_eq!(peer.to_string(), "127.0.0.1:80");
+        assert!(request.extensions().is_none());
+        request.extensions_mut().insert(5u8);
+        assert_eq!(request.extensions().and_then(|e| e.get::<u8>()), Some(&5));
+    }
+
+    #[cfg(feature = "json")]
+    #[test]
+    fn json_is_read_within_its_limit() {
+        let post = |body: &'static str| Request::builder(Method::POST, "/").body(body).unwrap();
+        let read = |mut request: Request, max| {
+            futures_lite::future::block_on(request.json::<Vec<u8>>(max))
+        };
+        assert_eq!(read(post("[1,2]"), 5).unwrap(), [1, 2]);
+        assert_eq!(read(post("[1,2]"), 4).unwrap_err().status(), 413);
+        assert_eq!(read(post("[1,"), 5).unwrap_err().status(), 400);
     }
 }

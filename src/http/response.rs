@@ -12,7 +12,7 @@ use http::header;
 /// use everycore::http::{Response, StatusCode};
 /// let response = Response::text("gone").with_status(StatusCode::GONE).with_header("cache-control", "no-store");
 /// assert_eq!(response.status(), 410);
-/// assert_eq!(response.header("cache-control").unwrap(), "no-store");
+/// assert_eq!(response.header("cache-control"), Some(&b"no-store"[..]));
 /// ```
 #[derive(Debug)]
 pub struct Response {
@@ -406,4 +406,336 @@ pub fn encode_chunk_prefix(out: &mut Vec<u8>, len: usize) {
         out.push(b"0123456789abcdef"[(len >> (4 * shift)) & 0xf]);
     }
     out.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINES: &[u8] = b"Server: everycore\r\nDate: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
+    const HTTP11: Encoding<'_> = Encoding {
+        version: Version::Http11,
+        head_only: false,
+        keep_alive: true,
+        server_and_date: b"S: d\r\n",
+    };
+    const CLOSING: Encoding<'_> = Encoding {
+        keep_alive: false,
+        ..HTTP11
+    };
+    const HEAD: Encoding<'_> = Encoding {
+        head_only: true,
+        ..HTTP11
+    };
+    const HTTP10: Encoding<'_> = Encoding {
+        version: Version::Http10,
+        keep_alive: false,
+        ..HTTP11
+    };
+    const HTTP10_KEPT: Encoding<'_> = Encoding {
+        keep_alive: true,
+        ..HTTP10
+    };
+
+    #[track_caller]
+    fn check(response: &Response, how: &Encoding<'_>, framing: BodyFraming, expected: &str) {
+        let mut out = b"before".to_vec();
+        assert_eq!(encode_head(&mut out, response, how), framing);
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            format!("before{expected}\r\n")
+        );
+    }
+
+    fn stream() -> Response {
+        Response::stream(Body::stream(futures_lite::stream::empty()))
+    }
+
+    #[test]
+    fn heads_are_exact() {
+        use BodyFraming::*;
+        let text = Response::text("Hey!");
+        let ok = "HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 4\r\nS: d\r\n";
+        check(&text, &HTTP11, Length(4), ok);
+        check(&text, &HEAD, None, ok);
+        check(
+            &text,
+            &CLOSING,
+            Length(4),
+            &format!("{ok}Connection: close\r\n"),
+        );
+        check(
+            &text,
+            &HTTP10,
+            Length(4),
+            &format!("{ok}Connection: close\r\n"),
+        );
+        check(
+            &text,
+            &HTTP10_KEPT,
+            Length(4),
+            &format!("{ok}Connection: keep-alive\r\n"),
+        );
+        let html = Response::html("<p>").with_status(StatusCode::NOT_FOUND);
+        let expected = "HTTP/1.1 404 Not Found\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: 3\r\nS: d\r\n";
+        check(&html, &HTTP11, Length(3), expected);
+        let json = Response::json_text("{}").with_status(StatusCode::CREATED);
+        let expected = "HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: 2\r\nS: d\r\n";
+        check(&json, &HTTP11, Length(2), expected);
+        let png = Response::bytes("image/png", vec![0; 1234567])
+            .with_header("www-authenticate", "x")
+            .with_header("etag", "\"1\"");
+        let expected = "HTTP/1.1 200 OK\r\nContent-Type: image/png\r\nContent-Length: 1234567\r\nS: d\r\n\
+            Www-Authenticate: x\r\nEtag: \"1\"\r\n";
+        check(&png, &HTTP11, Length(1234567), expected);
+        let odd = Response::new(StatusCode::from_u16(299).unwrap());
+        check(
+            &odd,
+            &HTTP11,
+            Length(0),
+            "HTTP/1.1 299 \r\nContent-Length: 0\r\nS: d\r\n",
+        );
+        let see = Response::redirect(StatusCode::SEE_OTHER, "/yo");
+        check(
+            &see,
+            &HTTP11,
+            Length(0),
+            "HTTP/1.1 303 See Other\r\nContent-Length: 0\r\nS: d\r\nLocation: /yo\r\n",
+        );
+        let cookies = Response::new(StatusCode::OK)
+            .with_header("set-cookie", "a=1")
+            .with_header("set-cookie", "b=2");
+        let expected = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nS: d\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\n";
+        check(&cookies, &HTTP11, Length(0), expected);
+    }
+
+    #[test]
+    fn framing_follows_status_version_and_length() {
+        use BodyFraming::*;
+        check(
+            &stream(),
+            &HTTP11,
+            Chunked,
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nS: d\r\n",
+        );
+        check(
+            &stream(),
+            &HEAD,
+            None,
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nS: d\r\n",
+        );
+        for http10 in [HTTP10, HTTP10_KEPT] {
+            check(
+                &stream(),
+                &http10,
+                UntilClose,
+                "HTTP/1.1 200 OK\r\nS: d\r\nConnection: close\r\n",
+            );
+        }
+        let sized = Response::stream(Body::sized_stream(7, futures_lite::stream::empty()));
+        check(
+            &sized,
+            &HTTP10_KEPT,
+            Length(7),
+            "HTTP/1.1 200 OK\r\nContent-Length: 7\r\nS: d\r\nConnection: keep-alive\r\n",
+        );
+        for (status, line) in [
+            (100, "100 Continue"),
+            (103, "103 Early Hints"),
+            (204, "204 No Content"),
+            (304, "304 Not Modified"),
+        ] {
+            for response in [
+                Response::stream("body".into()),
+                stream(),
+                Response::new(StatusCode::OK),
+            ] {
+                let response = response.with_status(StatusCode::from_u16(status).unwrap());
+                check(
+                    &response,
+                    &HTTP11,
+                    None,
+                    &format!("HTTP/1.1 {line}\r\nS: d\r\n"),
+                );
+            }
+        }
+        let reset = Response::stream("body".into()).with_status(StatusCode::RESET_CONTENT);
+        check(
+            &reset,
+            &HTTP11,
+            Length(0),
+            "HTTP/1.1 205 Reset Content\r\nContent-Length: 0\r\nS: d\r\n",
+        );
+    }
+
+    #[test]
+    fn framing_fields_of_handlers_cannot_lie() {
+        use BodyFraming::*;
+        let lying = |response: Response| {
+            response
+                .with_header("Content-Length", "999")
+                .with_header("content-length", "5")
+                .with_header("Transfer-Encoding", "chunked, gzip")
+                .with_header("Connection", "keep-alive, upgrade")
+        };
+        let ok = "HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 4\r\nS: d\r\n";
+        check(&lying(Response::text("Hey!")), &HTTP11, Length(4), ok);
+        check(&lying(Response::text("Hey!")), &HEAD, None, ok);
+        check(
+            &lying(stream()),
+            &HTTP11,
+            Chunked,
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nS: d\r\n",
+        );
+        // Without a body the stated length is the one that GET would have; but only where no body follows.
+        let empty = |status| lying(Response::new(status));
+        check(
+            &empty(StatusCode::OK),
+            &HTTP11,
+            Length(0),
+            "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nS: d\r\n",
+        );
+        check(
+            &empty(StatusCode::OK),
+            &HEAD,
+            None,
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nS: d\r\n",
+        );
+        let expected = "HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\nS: d\r\n";
+        check(&empty(StatusCode::NOT_MODIFIED), &HTTP11, None, expected);
+        check(
+            &empty(StatusCode::NO_CONTENT),
+            &HEAD,
+            None,
+            "HTTP/1.1 204 No Content\r\nS: d\r\n",
+        );
+        for length in ["x", "-1", "5, 5", "18446744073709551616", ""] {
+            let response =
+                Response::new(StatusCode::NOT_MODIFIED).with_header("content-length", length);
+            check(
+                &response,
+                &HTTP11,
+                None,
+                "HTTP/1.1 304 Not Modified\r\nS: d\r\n",
+            );
+        }
+        for close in ["close", "Close", "x, CLOSE"] {
+            let response = Response::new(StatusCode::OK).with_header("connection", close);
+            assert!(response.is_closing());
+            check(
+                &response,
+                &HTTP11,
+                Length(0),
+                "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nS: d\r\nConnection: close\r\n",
+            );
+        }
+    }
+
+    #[test]
+    fn date_and_server_of_handlers_replace_ours() {
+        let how = Encoding {
+            server_and_date: LINES,
+            ..HTTP11
+        };
+        let start = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n";
+        let (server, date) = (
+            "Server: everycore\r\n",
+            "Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
+        );
+        let ok = || Response::new(StatusCode::OK);
+        let check = |response: Response, fields: String| {
+            check(
+                &response,
+                &how,
+                BodyFraming::Length(0),
+                &format!("{start}{fields}"),
+            )
+        };
+        check(ok(), format!("{server}{date}"));
+        check(
+            ok().with_header("x", "y"),
+            format!("{server}{date}X: y\r\n"),
+        );
+        check(
+            ok().with_header("date", "a").with_header("date", "b"),
+            format!("{server}Date: b\r\n"),
+        );
+        check(
+            ok().with_header("server", "z"),
+            format!("{date}Server: z\r\n"),
+        );
+        check(
+            ok().with_header("server", "z").with_header("date", "b"),
+            "Server: z\r\nDate: b\r\n".into(),
+        );
+    }
+
+    #[test]
+    fn bad_fields_become_a_500() {
+        for response in [
+            Response::text("x").with_header("a b", "c"),
+            Response::text("x").with_header("", "c"),
+            Response::text("x").with_header("a", "b\r\nc: d"),
+            Response::text("x").with_header("a", "b\0"),
+            Response::redirect(StatusCode::FOUND, "/a\nb"),
+            Response::bytes("text/x\r\n", "x"),
+        ] {
+            assert_eq!(response.status(), 500);
+            assert!(response.headers().is_empty());
+            assert_eq!(
+                response.body().as_slice(),
+                Some(&b"500 Internal Server Error\n"[..])
+            );
+        }
+    }
+
+    #[test]
+    fn content_type_of_handlers_replaces() {
+        let response = Response::text("a,b").with_header("Content-Type", "text/csv");
+        assert_eq!(response.header("content-type"), Some(&b"text/csv"[..]));
+        assert!(response.headers().is_empty());
+        assert_eq!(Response::new(StatusCode::OK).content_type(), None);
+        #[cfg(feature = "json")]
+        assert_eq!(
+            Response::json(&[1, 2]).body().as_slice(),
+            Some(&b"[1,2]"[..])
+        );
+    }
+
+    #[test]
+    fn refusals_answer_and_close() {
+        let response = Response::from(Reject::UriTooLong);
+        assert!(response.is_closing());
+        assert_eq!(response.status(), 414);
+        assert_eq!(
+            response.into_body().as_slice(),
+            Some(Reject::UriTooLong.reason().as_bytes())
+        );
+        let response = Response::from(BodyError::Other("secret".into()));
+        assert_eq!(response.status(), 500);
+        assert_eq!(
+            response.body().as_slice(),
+            Some(&b"500 Internal Server Error\n"[..])
+        );
+        assert_eq!(Response::from(BodyError::TooLarge { max: 5 }).status(), 413);
+    }
+
+    #[test]
+    fn chunk_prefix_table() {
+        for (len, expected) in [
+            (0, "0\r\n"),
+            (1, "1\r\n"),
+            (15, "f\r\n"),
+            (16, "10\r\n"),
+            (31, "1f\r\n"),
+            (255, "ff\r\n"),
+            (256, "100\r\n"),
+            (65536, "10000\r\n"),
+            (usize::MAX, "ffffffffffffffff\r\n"),
+        ] {
+            let mut out = Vec::new();
+            encode_chunk_prefix(&mut out, len);
+            assert_eq!(out, expected.as_bytes(), "{len}");
+        }
+    }
 }
