@@ -1,22 +1,32 @@
 //! everycore: one pinned executor, one listener and one io_uring per core.
 
-#[cfg(feature = "cli")]
-pub mod cli;
-pub mod config;
-pub mod http;
+// Floors: a module imports from its own floor and below only (ARCHITECTURE.md).
+// 0
 pub mod limits;
+// 1
+pub mod http;
+pub mod stats;
+// 2
+pub mod config;
+pub mod topology;
+// 3
 pub mod preflight;
 #[allow(unsafe_code)]
 pub mod ring;
-pub mod stats;
-pub mod topology;
 pub mod transport;
-
+// 4
 mod app;
 pub mod extract;
 pub mod handler;
 pub mod middleware;
 mod router;
+// 5
+pub mod service;
+// 8
+#[cfg(feature = "cli")]
+pub mod cli;
+#[cfg(feature = "cli")]
+pub mod demo;
 
 pub use crate::http::{Body, Request, Response};
 pub use app::{App, ErrorInfo};

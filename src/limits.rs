@@ -113,6 +113,12 @@ const _: () = {
     assert!(PARAMS_MAX <= u8::MAX as usize);
 };
 
+
+// ---- demo ----------------------------------------------------------------------------------------
+
+/// Bytes of a request body that the demo's `/echo` reads before it starts to answer.
+pub const ECHO_COLLECTED_BYTES_MAX: usize = 64 * 1024;
+
 // ---- routing and extraction ----------------------------------------------------------------------
 
 /// Characters of a wrong Content-Type that a 415 repeats; the longest registered ones have about 80.
@@ -208,4 +214,23 @@ const _: () = {
     assert!(HEADER_TIMEOUT.as_nanos() < IDLE_TIMEOUT.as_nanos());
     assert!(IDLE_TIMEOUT.as_nanos() < DEADLINE_MAX.as_nanos());
     assert!(DRAIN_DELAY.as_secs() + DRAIN_TIMEOUT.as_secs() < 10, "docker stop");
+};
+
+
+// ---- the HTTP/1 service --------------------------------------------------------------------------
+
+/// Bytes of answers a connection holds while an earlier send is on its way; then it stops reading.
+pub const ANSWERS_HELD_BYTES: usize = 64 * 1024;
+/// Bytes read ahead of a handler that does not ask for its body, or for its successors.
+pub const INPUT_AHEAD_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of a request body handed to its reader at once.
+pub const BODY_READ_BYTES_MAX: usize = 64 * 1024;
+/// How long a draining server waits for the next request of a connection that may just be sending one.
+pub const DRAIN_IDLE_GRACE_MS: u64 = 1000;
+/// How long a refused client may go on sending before its connection is closed under it.
+pub const LINGER_TIMEOUT_MS: u64 = 2000;
+
+const _: () = {
+    assert!(COPIED_BODY_BYTES_MAX <= ANSWERS_HELD_BYTES);
+    assert!(DRAIN_IDLE_GRACE_MS < DRAIN_TIMEOUT.as_millis() as u64);
 };
