@@ -9,6 +9,12 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::SystemTime;
 
+/// The body that all peers answer `/16k` with.
+pub const BIG: &str = match std::str::from_utf8(&[b'x'; 16_384]) {
+    Ok(text) => text,
+    Err(_) => unreachable!(),
+};
+
 /// What every request is answered with, chosen on the command line.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Mode {
@@ -20,6 +26,17 @@ pub enum Mode {
     Big,
     /// 2 bytes and `Connection: close`; the server closes.
     Close,
+}
+
+/// Reads `PORT`; on anything else says so and ends the process.
+pub fn port() -> u16 {
+    std::env::args()
+        .nth(1)
+        .and_then(|port| port.parse().ok())
+        .unwrap_or_else(|| {
+            eprintln!("usage: PORT");
+            std::process::exit(2);
+        })
 }
 
 /// Reads `PORT [ok|4k|16k|close]`; on anything else says so and ends the process.
@@ -126,7 +143,7 @@ impl Replies {
         let body = match mode {
             Mode::Ok | Mode::Close => "OK".to_owned(),
             Mode::Echo => "x".repeat(4096),
-            Mode::Big => "x".repeat(16_384),
+            Mode::Big => BIG.to_owned(),
         };
         let close = if mode == Mode::Close {
             "Connection: close\r\n"
@@ -167,6 +184,17 @@ impl Replies {
     #[inline]
     pub fn batch(&self, count: usize) -> &[u8] {
         &self.bytes[..count * self.reply_bytes]
+    }
+
+    /// Appends `count` replies of this second to `out`, for servers that own what they send.
+    pub fn append(&mut self, count: u32, out: &mut Vec<u8>) {
+        self.refresh();
+        let mut owed = count as usize;
+        while owed > 0 {
+            let batch = owed.min(Self::BATCH_MAX);
+            out.extend_from_slice(self.batch(batch));
+            owed -= batch;
+        }
     }
 
     pub fn reply_bytes(&self) -> usize {

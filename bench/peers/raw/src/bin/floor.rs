@@ -12,7 +12,7 @@ const CQ_ENTRIES: u32 = 32_768;
 const BUFFERS: u16 = 1024;
 /// An odd multiple of a cache line, so that the first lines of the buffers do not all fall into the same
 /// few sets of the cache.
-const BUFFER_BYTES: usize = 4096 + 64;
+const BUFFER_BYTES: usize = 8192 + 64;
 
 /// What an operation was, in the upper half of its user data; the lower half is the descriptor.
 const ACCEPT: u64 = 0;
