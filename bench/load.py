@@ -69,7 +69,7 @@ def paced(port, path, count, rate, seconds):
     micros = [int(times[int(len(times) * part)] * 1e6) if times else 0 for part in (0.5, 0.99)]
     spent = int((time.monotonic() - start) * 1e6)
     print(f"RESULT {len(times)} {spent} {micros[0]} {micros[1]} "
-          f"connect=0 read=0 write=0 timeout={late} status={errors}")
+          f"connect=0 read=0 write=0 timeout=0 late={late} status={errors}")
 
 
 if __name__ == "__main__":

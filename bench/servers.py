@@ -51,8 +51,8 @@ def peer(name, about, **more):
     return Server(name, about, command, build=f"cargo build --release -p peer-{name} in bench/peers", **more)
 
 
-def raw(name, about):
-    command = (str(RELEASE / name), "{port}", "{mode}")
+def raw(name, about, program=None):
+    command = (str(RELEASE / (program or name)), "{port}", "{mode}")
     return Server(name, about, command, constant=True, build="cargo build --release -p raw in bench/peers")
 
 
@@ -72,7 +72,9 @@ WITHOUT = {  # bodies that a server cannot give
 }
 SERVERS = [
     raw("floor", "raw io_uring loop: no parser, no router, constant replies"),
-    raw("epoll", "the same on level-triggered epoll"),
+    # A second process of the floor, for the error that no other column shows.
+    raw("control", "the floor once more: as far as its ratio is from 1.00, so far is any other off", program="floor"),
+    raw("epoll", "the floor's twin on level-triggered epoll"),
     everycore("everycore", 1),
     everycore("everycore-2", 2),
     peer("may", "may_minihttp: stackful coroutines on epoll", paths=WITHOUT["may"]),
