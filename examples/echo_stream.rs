@@ -18,8 +18,7 @@ fn main() -> Result<(), everycore::Error> {
             .put("/upper", |req: Request| {
                 let mut body = req.into_body();
                 Response::stream(Body::stream(futures_lite::stream::poll_fn(move |cx| {
-                    body.poll_chunk(cx)
-                        .map_ok(|chunk| chunk.to_ascii_uppercase().into())
+                    body.poll_chunk(cx).map_ok(|chunk| chunk.to_ascii_uppercase().into())
                 })))
             })
             // Read to its end, piece by piece.

@@ -16,12 +16,19 @@ pub mod ring;
 pub mod transport;
 // 4
 mod app;
+mod error;
 pub mod extract;
 pub mod handler;
 pub mod middleware;
 mod router;
+mod shard;
 // 5
 pub mod service;
+// 6
+mod worker;
+// 7
+mod endpoints;
+mod server;
 // 8
 #[cfg(feature = "cli")]
 pub mod cli;
@@ -32,4 +39,8 @@ pub use crate::http::{Body, Request, Response};
 pub use app::{App, ErrorInfo};
 pub use extract::ExtractError;
 pub use handler::{IntoResponse, Reply};
+pub use error::Error;
 pub use router::{RouteProblem, Router, RouterError};
+pub use server::{Handle, Running, Server};
+pub use service::tcp::TcpConnection;
+pub use shard::{Inbox, SendError, Shard};

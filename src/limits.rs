@@ -234,3 +234,33 @@ const _: () = {
     assert!(COPIED_BODY_BYTES_MAX <= ANSWERS_HELD_BYTES);
     assert!(DRAIN_IDLE_GRACE_MS < DRAIN_TIMEOUT.as_millis() as u64);
 };
+
+// ---- workers -------------------------------------------------------------------------------------
+
+/// Messages that wait in a shard's mailbox, or in an author's inbox of one type.
+pub const MAILBOX_MAX: usize = 4096;
+/// How long accepting pauses when no descriptor is left.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How often a draining shard looks whether its last connection has ended.
+pub const DRAIN_LOOK: Duration = Duration::from_millis(5);
+/// Connections over the limit that a shard answers with 503 at once; more are closed without a word.
+pub const REFUSALS_MAX: usize = 256;
+/// What `Retry-After` says to a refused client, in seconds.
+pub const RETRY_AFTER_S: u32 = 1;
+/// Memory glommio registers for file I/O, an executor: its least.
+pub const GLOMMIO_IO_MEMORY: usize = 64 * 1024;
+/// How long a shard may take to answer for its counters before it is listed as missing.
+pub const ANSWER_PATIENCE: Duration = Duration::from_millis(500);
+/// How long the shards may take to start.
+pub const START_PATIENCE: Duration = Duration::from_secs(20);
+
+// ---- the command line ----------------------------------------------------------------------------
+
+/// Bytes that `--echo` reads from a connection, once.
+pub const ECHO_ONCE_BYTES_MAX: usize = 1024;
+/// How long a connection of `--echo` may take in all.
+pub const ECHO_ONCE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long `healthcheck` waits for the answer.
+pub const HEALTHCHECK_TIMEOUT: Duration = Duration::from_secs(3);
+/// Bytes of an answer that `healthcheck` reads in search of its status.
+pub const HEALTHCHECK_ANSWER_BYTES_MAX: usize = 8 * 1024;

@@ -14,11 +14,7 @@ fn demo_pages_have_the_promised_lengths() {
     let mut connection = Raw::connect(server.http);
     let mut check = |target: &str, status: u16, media_type: &str, length: usize| {
         let response = get(&mut connection, target);
-        let got = (
-            response.status,
-            response.values("content-type").next(),
-            response.body.len(),
-        );
+        let got = (response.status, response.values("content-type").next(), response.body.len());
         assert_eq!(got, (status, Some(media_type), length), "{target}");
     };
     let (text, html) = ("text/plain; charset=utf-8", "text/html; charset=utf-8");
@@ -27,19 +23,9 @@ fn demo_pages_have_the_promised_lengths() {
     check("/small", 200, html, 2);
     check("/fast", 200, html, 16_294);
     check("/dw-bench", 200, html, 7_616);
-    check(
-        "/dw-bench?dynamic",
-        200,
-        html,
-        7_616 + "<p>Sun, 06 Nov 1994 08:49:37 GMT</p>\n".len(),
-    );
+    check("/dw-bench?dynamic", 200, html, 7_616 + "<p>Sun, 06 Nov 1994 08:49:37 GMT</p>\n".len());
     check("/view-order?order-id=0", 404, text, "no such order\n".len());
-    check(
-        "/view-order?order-id=x",
-        400,
-        text,
-        "expected ?order-id= and a number\n".len(),
-    );
+    check("/view-order?order-id=x", 400, text, "expected ?order-id= and a number\n".len());
 }
 
 #[test]
@@ -47,10 +33,7 @@ fn demo_order_page_is_escaped() {
     let server = Server::start(&[]);
     let page = get(&mut Raw::connect(server.http), "/view-order?order-id=6");
     let page = String::from_utf8(page.body).expect("UTF-8");
-    assert!(
-        page.contains("&#60;script&#62;") && !page.contains("<script"),
-        "{page}"
-    );
+    assert!(page.contains("&#60;script&#62;") && !page.contains("<script"), "{page}");
 }
 
 #[test]

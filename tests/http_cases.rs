@@ -35,20 +35,14 @@ fn check(jsonl: &str) {
     cases.sort_by_key(|case| !case.is_slow());
     let (_server, address) = server();
     let before = talk::alive(address);
-    assert!(
-        before.is_ok(),
-        "plain GET /yo fails before the run: {before:?}"
-    );
+    assert!(before.is_ok(), "plain GET /yo fails before the run: {before:?}");
     let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
                 while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
                     if let Err(why) = judge::run(case, address) {
-                        let line = format!(
-                            "FAIL {} [{}] {why}\n     rule: {}",
-                            case.id, case.level, case.why
-                        );
+                        let line = format!("FAIL {} [{}] {why}\n     rule: {}", case.id, case.level, case.why);
                         failures.lock().expect("no thread panicked").push(line);
                     }
                 }
@@ -58,27 +52,16 @@ fn check(jsonl: &str) {
     let mut failures = failures.into_inner().expect("no thread panicked");
     failures.sort();
     if let Err(why) = talk::alive(address) {
-        failures.push(format!(
-            "FAIL server does not answer GET /yo after the run: {why}"
-        ));
+        failures.push(format!("FAIL server does not answer GET /yo after the run: {why}"));
     }
-    assert!(
-        failures.is_empty(),
-        "{} of {} failed\n{}",
-        failures.len(),
-        cases.len(),
-        failures.join("\n")
-    );
+    assert!(failures.is_empty(), "{} of {} failed\n{}", failures.len(), cases.len(), failures.join("\n"));
 }
 
 /// The server to ask: the one given, or the built binary, which lives as long as the value.
 fn server() -> (Option<Server>, SocketAddr) {
     if let Ok(address) = env::var("EVERYCORE_CASES_ADDR") {
         let address: SocketAddr = address.parse().expect("EVERYCORE_CASES_ADDR is IP:PORT");
-        assert!(
-            address.ip().is_loopback(),
-            "the cases are for loopback only"
-        );
+        assert!(address.ip().is_loopback(), "the cases are for loopback only");
         return (None, address);
     }
     let server = Server::start(&[]);
@@ -91,15 +74,8 @@ fn server() -> (Option<Server>, SocketAddr) {
 fn response_parse_takes_exact_messages_only() {
     let check = |input: &str, method: &str, wanted: Result<Option<&str>, &str>| {
         let got = Response::parse(input.as_bytes(), method, false);
-        let got = got.map(|done| {
-            done.map(|(r, used)| {
-                format!(
-                    "{} {:?} {used}",
-                    r.status,
-                    r.body.escape_ascii().to_string()
-                )
-            })
-        });
+        let got = got
+            .map(|done| done.map(|(r, used)| format!("{} {:?} {used}", r.status, r.body.escape_ascii().to_string())));
         match (&got, wanted) {
             (Ok(got), Ok(wanted)) => assert_eq!(got.as_deref(), wanted, "{input:?}"),
             (Err(why), Err(part)) => assert!(why.contains(part), "{input:?}: {why}"),
@@ -112,65 +88,24 @@ fn response_parse_takes_exact_messages_only() {
     for end in 0..40 {
         check(&plain[..end], "GET", Ok(None));
     }
-    let chunked =
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nok\r\n0\r\nA: b\r\n\r\n";
+    let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nok\r\n0\r\nA: b\r\n\r\n";
     check(chunked, "GET", Ok(Some("200 \"ok\" 69")));
     for end in 0..chunked.len() {
         check(&chunked[..end], "GET", Ok(None));
     }
     check("HTTP/1.1 200 OK\r\n\r\nuntil close", "GET", Ok(None));
-    check(
-        "HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n",
-        "GET",
-        Ok(Some("304 \"\" 48")),
-    );
+    check("HTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n", "GET", Ok(Some("304 \"\" 48")));
     check("HTTP/2 200 OK\r\n\r\n", "GET", Err("bad status-line"));
     check("HTTP/1.1 200\r\n\r\n", "GET", Err("bad status-line"));
     check("SSH-2.0-x", "GET", Err("not a status-line"));
     check("HTTP/1.1 200 OK\nA: b\n\n", "GET", Err("bare LF"));
-    check(
-        "HTTP/1.1 200 OK\r\nA: b\nC: d\r\n\r\n",
-        "GET",
-        Err("bare LF"),
-    );
-    check(
-        "HTTP/1.1 200 OK\r\nA : b\r\n\r\n",
-        "GET",
-        Err("bad field name"),
-    );
-    check(
-        "HTTP/1.1 200 OK\r\nA: b\u{1}\r\n\r\n",
-        "GET",
-        Err("control octet"),
-    );
-    check(
-        "HTTP/1.1 204 No\r\nContent-Length: 0\r\n\r\n",
-        "GET",
-        Err("framing field"),
-    );
-    check(
-        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx",
-        "GET",
-        Err("repeated"),
-    );
-    check(
-        "HTTP/1.1 200 OK\r\nContent-Length: +1\r\n\r\nx",
-        "GET",
-        Err("bad Content-Length"),
-    );
-    check(
-        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
-        "GET",
-        Err("both"),
-    );
-    check(
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
-        "GET",
-        Err("Transfer-Encoding"),
-    );
-    check(
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nokk\r\n",
-        "GET",
-        Err("not followed"),
-    );
+    check("HTTP/1.1 200 OK\r\nA: b\nC: d\r\n\r\n", "GET", Err("bare LF"));
+    check("HTTP/1.1 200 OK\r\nA : b\r\n\r\n", "GET", Err("bad field name"));
+    check("HTTP/1.1 200 OK\r\nA: b\u{1}\r\n\r\n", "GET", Err("control octet"));
+    check("HTTP/1.1 204 No\r\nContent-Length: 0\r\n\r\n", "GET", Err("framing field"));
+    check("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx", "GET", Err("repeated"));
+    check("HTTP/1.1 200 OK\r\nContent-Length: +1\r\n\r\nx", "GET", Err("bad Content-Length"));
+    check("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", "GET", Err("both"));
+    check("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n", "GET", Err("Transfer-Encoding"));
+    check("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nokk\r\n", "GET", Err("not followed"));
 }

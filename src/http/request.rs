@@ -40,6 +40,7 @@ pub struct Request {
 #[derive(Default)]
 pub struct ConnInfo {
     addrs: OnceCell<ConnAddrs>,
+    listener: usize,
     look_up: Option<Box<dyn Fn() -> ConnAddrs>>,
 }
 
@@ -55,12 +56,22 @@ pub struct ConnAddrs {
 impl ConnInfo {
     /// Addresses that are known.
     pub fn known(addrs: ConnAddrs) -> Self {
-        ConnInfo { addrs: OnceCell::from(addrs), look_up: None }
+        ConnInfo { addrs: OnceCell::from(addrs), ..ConnInfo::default() }
     }
 
     /// Addresses that are looked up (a system call each) when somebody asks first.
     pub fn looked_up(look_up: impl Fn() -> ConnAddrs + 'static) -> Self {
-        ConnInfo { addrs: OnceCell::new(), look_up: Some(Box::new(look_up)) }
+        ConnInfo { look_up: Some(Box::new(look_up)), ..ConnInfo::default() }
+    }
+
+    /// The same, as accepted by the server's listener of this number.
+    pub fn on_listener(self, listener: usize) -> Self {
+        ConnInfo { listener, ..self }
+    }
+
+    /// Which of the server's listeners accepted the connection, from 0 in the order they were named.
+    pub fn listener(&self) -> usize {
+        self.listener
     }
 
     /// The addresses.
@@ -186,6 +197,11 @@ impl Request {
     /// `host` or `host:port` that was asked for; see [`Head::authority`].
     pub fn authority(&self) -> Option<&str> {
         self.head.authority()
+    }
+
+    /// The connection it came on.
+    pub fn conn(&self) -> Option<&ConnInfo> {
+        self.conn.as_deref()
     }
 
     /// The client's address.

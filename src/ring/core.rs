@@ -5,6 +5,7 @@
 
 use super::{
     buffers::{Buffers, GROUP},
+    probe::open_ring,
     sock::{Recv, Sock},
     token::{Generation, Op, Token, next_generation},
     wheel::Wheel,
@@ -100,6 +101,9 @@ pub(super) struct Core {
     pub(super) is_ticking: bool,
     pub(super) ticked: bool,
     pub(super) bell_rang: bool,
+    /// The bell rang since somebody last asked.
+    pub(super) is_called: bool,
+    pub(super) called: Option<Waker>,
     pub(super) has_multishot_timeout: bool,
     pub(super) stats: RingStats,
 }
@@ -108,15 +112,7 @@ impl Core {
     /// # Errors
     /// The kernel refuses the ring or its buffers; see `probe` for what each errno means.
     pub(super) fn new(sq_entries: u32, has_multishot_timeout: bool, tick: Duration) -> io::Result<Self> {
-        let ring: IoUring = IoUring::builder()
-            .setup_single_issuer()
-            .setup_defer_taskrun()
-            .setup_coop_taskrun()
-            .setup_taskrun_flag()
-            .setup_submit_all()
-            .setup_clamp()
-            .setup_cqsize(RING_CQ_ENTRIES.max(sq_entries))
-            .build(sq_entries)?;
+        let ring = open_ring(sq_entries, RING_CQ_ENTRIES.max(sq_entries))?;
         let buffers = Buffers::register(&ring)?;
         Ok(Core {
             ring,
@@ -137,6 +133,8 @@ impl Core {
             is_ticking: false,
             ticked: false,
             bell_rang: false,
+            is_called: false,
+            called: None,
             has_multishot_timeout,
             stats: RingStats::default(),
         })
@@ -249,7 +247,7 @@ impl Core {
                 self.stats.events += 1;
                 self.on_recv(token, result, cqueue::buffer_select(entry.flags()), has_more);
             }
-            Op::Send | Op::Shutdown | Op::Connect => {
+            Op::Send | Op::Connect => {
                 self.stats.events += 1;
                 self.on_socket_op(token, result);
             }
@@ -265,6 +263,8 @@ impl Core {
             Op::Bell => {
                 self.stats.events += 1;
                 self.bell_rang = true;
+                self.is_called = true;
+                self.wakes.extend(self.called.take());
             }
             Op::ParkTimer | Op::Cancel | Op::Close => {}
         }
@@ -416,14 +416,6 @@ impl Core {
         self.push(opcode::Connect::new(fd, address.cast(), len).build(), token);
     }
 
-    pub(super) fn submit_shutdown(&mut self, slot: u32) {
-        let sock = &mut self.socks[slot as usize];
-        sock.pending += 1;
-        let token = Token { op: Op::Shutdown, generation: sock.generation, slot };
-        let fd = types::Fd(sock.raw_fd());
-        self.push(opcode::Shutdown::new(fd, libc::SHUT_WR).build(), token);
-    }
-
     /// Begins to close: cancels what is in flight; the descriptor and the slot go with the last completion.
     pub(super) fn close(&mut self, slot: u32) {
         let sock = &mut self.socks[slot as usize];
@@ -436,6 +428,11 @@ impl Core {
             self.cancel(Token { op, generation, slot });
         }
         self.close_if_idle(slot);
+    }
+
+    /// Wakes whoever reads from a socket.
+    pub(super) fn take_readers(&mut self) -> Vec<Waker> {
+        self.socks.iter_mut().filter_map(|sock| sock.reader.take()).collect()
     }
 
     fn close_if_idle(&mut self, slot: u32) {

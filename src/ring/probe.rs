@@ -117,6 +117,11 @@ impl Features {
         ]
     }
 
+    /// The names of those that are there.
+    pub fn names(&self) -> Vec<&'static str> {
+        self.named().into_iter().filter(|&(_, is_there, _)| is_there).map(|(name, ..)| name).collect()
+    }
+
     /// What is needed and not there.
     pub fn missing(&self) -> Vec<&'static str> {
         let needed = self.named().into_iter().filter(|&(_, is_there, is_optional)| !is_there && !is_optional);

@@ -6,7 +6,6 @@
 pub(super) enum Op {
     Recv,
     Send,
-    Shutdown,
     Close,
     Cancel,
     Connect,
@@ -17,10 +16,9 @@ pub(super) enum Op {
 }
 
 impl Op {
-    const ALL: [Op; 10] = [
+    const ALL: [Op; 9] = [
         Op::Recv,
         Op::Send,
-        Op::Shutdown,
         Op::Close,
         Op::Cancel,
         Op::Connect,

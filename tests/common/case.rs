@@ -188,11 +188,7 @@ impl Case {
             .collect();
         for case in &cases {
             assert!(ids.insert(&case.id), "two cases are called {}", case.id);
-            assert!(
-                case.raw.is_some() != case.segments.is_some(),
-                "{}: raw or segments",
-                case.id
-            );
+            assert!(case.raw.is_some() != case.segments.is_some(), "{}: raw or segments", case.id);
         }
         cases
     }
@@ -216,11 +212,7 @@ impl Case {
 
     /// The expectations of which one must hold.
     pub(crate) fn alternatives(&self) -> &[Expect] {
-        if self.expect.any_of.is_empty() {
-            std::slice::from_ref(&self.expect)
-        } else {
-            &self.expect.any_of
-        }
+        if self.expect.any_of.is_empty() { std::slice::from_ref(&self.expect) } else { &self.expect.any_of }
     }
 
     /// Long silences are a part of it, so it is begun first, beside the others.
@@ -238,7 +230,5 @@ impl Expect {
 
 /// The octets that a string of Latin-1 characters stands for.
 pub(crate) fn latin1(text: &str) -> Vec<u8> {
-    text.chars()
-        .map(|c| u8::try_from(u32::from(c)).expect("case octets are Latin-1 characters"))
-        .collect()
+    text.chars().map(|c| u8::try_from(u32::from(c)).expect("case octets are Latin-1 characters")).collect()
 }

@@ -30,20 +30,12 @@ pub(crate) fn is_enough(case: &Case, talk: &Talk) -> bool {
     if talk.finals.is_empty() || talk.malformed.is_some() {
         return false;
     }
-    let mut fitting = case
-        .alternatives()
-        .iter()
-        .filter(|a| mismatch(case, a, talk).is_ok())
-        .peekable();
+    let mut fitting = case.alternatives().iter().filter(|a| mismatch(case, a, talk).is_ok()).peekable();
     if fitting.peek().is_some() {
         // An announced close is waited for.
         return !talk.said_close() && fitting.any(|a| a.close != Some(true));
     }
-    let most = case
-        .alternatives()
-        .iter()
-        .map(|a| a.responses.unwrap_or(1).max(1))
-        .max();
+    let most = case.alternatives().iter().map(|a| a.responses.unwrap_or(1).max(1)).max();
     Some(talk.finals.len()) > most
 }
 
@@ -72,10 +64,7 @@ fn judge(case: &Case, talk: &Talk, stream: &mut TcpStream) -> Result<(), String>
 fn holds(case: &Case, wanted: &Expect, talk: &Talk, stream: &mut TcpStream) -> Result<(), String> {
     mismatch(case, wanted, talk)?;
     if !talk.finals.is_empty() && !talk.leftover().is_empty() {
-        return Err(format!(
-            "incomplete response after {} complete",
-            talk.finals.len()
-        ));
+        return Err(format!("incomplete response after {} complete", talk.finals.len()));
     }
     match wanted.close {
         Some(true) if talk.end.is_none() => Err("connection left open, must close".into()),
@@ -116,26 +105,17 @@ fn mismatch(case: &Case, wanted: &Expect, talk: &Talk) -> Result<(), String> {
         return Err(format!("unexpected response {}", first.status));
     }
     if !wanted.status.contains(&first.status) {
-        return Err(format!(
-            "status {}, wanted {:?}",
-            first.status, wanted.status
-        ));
+        return Err(format!("status {}, wanted {:?}", first.status, wanted.status));
     }
     if let Some(responses) = wanted.responses
         && responses != count
     {
         let statuses: Vec<_> = talk.finals.iter().map(|r| r.status).take(8).collect();
-        return Err(format!(
-            "{count} response(s) {statuses:?}, wanted {responses}"
-        ));
+        return Err(format!("{count} response(s) {statuses:?}, wanted {responses}"));
     }
     for (i, (response, statuses)) in talk.finals.iter().zip(&wanted.statuses).enumerate() {
         if !statuses.contains(&response.status) {
-            return Err(format!(
-                "response {} has status {}, wanted {statuses:?}",
-                i + 1,
-                response.status
-            ));
+            return Err(format!("response {} has status {}, wanted {statuses:?}", i + 1, response.status));
         }
     }
     for (i, (response, body)) in talk.finals.iter().zip(&wanted.bodies).enumerate() {
@@ -148,12 +128,7 @@ fn mismatch(case: &Case, wanted: &Expect, talk: &Talk) -> Result<(), String> {
             None => continue,
         };
         if (200..300).contains(&response.status) && response.body != octets {
-            return Err(format!(
-                "response {} body {}, wanted {}",
-                i + 1,
-                show(&response.body),
-                show(&octets)
-            ));
+            return Err(format!("response {} body {}, wanted {}", i + 1, show(&response.body), show(&octets)));
         }
     }
     for header in &wanted.headers {
@@ -164,16 +139,10 @@ fn mismatch(case: &Case, wanted: &Expect, talk: &Talk) -> Result<(), String> {
         let now = (count, count + talk.interims.len());
         let &(finals, any) = talk.before_segment.get(&before.index).unwrap_or(&now);
         if before.finals.is_some_and(|n| finals < n) {
-            return Err(format!(
-                "only {finals} response(s) before segment {} was sent",
-                before.index
-            ));
+            return Err(format!("only {finals} response(s) before segment {} was sent", before.index));
         }
         if before.any.is_some_and(|n| any < n) {
-            return Err(format!(
-                "only {any} message(s) before segment {} was sent",
-                before.index
-            ));
+            return Err(format!("only {any} message(s) before segment {} was sent", before.index));
         }
     }
     let last = talk.finals.last().unwrap_or(first);
@@ -185,11 +154,7 @@ fn mismatch(case: &Case, wanted: &Expect, talk: &Talk) -> Result<(), String> {
 
 /// No final response came: is that right?
 fn silence(wanted: &Expect, talk: &Talk) -> Result<(), String> {
-    if wanted.http09_ok
-        && !talk.received.is_empty()
-        && !talk.received.starts_with(b"HTTP/")
-        && talk.end.is_some()
-    {
+    if wanted.http09_ok && !talk.received.is_empty() && !talk.received.starts_with(b"HTTP/") && talk.end.is_some() {
         return Ok(());
     }
     if let Some(why) = &talk.malformed {
@@ -219,12 +184,8 @@ fn silence(wanted: &Expect, talk: &Talk) -> Result<(), String> {
 
 fn check_interim(wanted: &Expect, talk: &Talk) -> Result<(), String> {
     match (wanted.interim, talk.interims.first()) {
-        (Interim::Required, _) if !talk.interims.iter().any(|r| r.status == 100) => {
-            Err("no 100 Continue".into())
-        }
-        (Interim::Forbidden, Some(interim)) => {
-            Err(format!("interim response {} not allowed", interim.status))
-        }
+        (Interim::Required, _) if !talk.interims.iter().any(|r| r.status == 100) => Err("no 100 Continue".into()),
+        (Interim::Forbidden, Some(interim)) => Err(format!("interim response {} not allowed", interim.status)),
         _ => Ok(()),
     }
 }
@@ -249,16 +210,10 @@ fn check_header(wanted: &HeaderWanted, finals: &[Response]) -> Result<(), String
                 return Err(format!("header {} {what}", wanted.name));
             }
             (None, Some(regex), _) if values.is_empty() || !is_match(regex, &joined) => {
-                return Err(format!(
-                    "header {} is {values:?}, wanted /{regex}/",
-                    wanted.name
-                ));
+                return Err(format!("header {} is {values:?}, wanted /{regex}/", wanted.name));
             }
             (None, None, Some(regex)) if !values.is_empty() && !is_match(regex, &joined) => {
-                return Err(format!(
-                    "header {} is {values:?}, wanted /{regex}/",
-                    wanted.name
-                ));
+                return Err(format!("header {} is {values:?}, wanted /{regex}/", wanted.name));
             }
             _ => (),
         }
@@ -270,34 +225,21 @@ fn check_header(wanted: &HeaderWanted, finals: &[Response]) -> Result<(), String
 }
 
 fn is_match(regex: &str, value: &str) -> bool {
-    Regex::new(regex)
-        .expect("a regular expression in a case compiles")
-        .is_match(value)
+    Regex::new(regex).expect("a regular expression in a case compiles").is_match(value)
 }
 
 /// One value, IMF-fixdate (RFC 9110 §5.6.7) and current.
 fn check_date(values: &[&str]) -> Result<(), String> {
     let [value] = values else {
-        return Err(format!(
-            "Date {}",
-            if values.is_empty() {
-                "missing"
-            } else {
-                "repeated"
-            }
-        ));
+        return Err(format!("Date {}", if values.is_empty() { "missing" } else { "repeated" }));
     };
-    let date =
-        httpdate::parse_http_date(value).map_err(|_| format!("Date {value:?} is no date"))?;
+    let date = httpdate::parse_http_date(value).map_err(|_| format!("Date {value:?} is no date"))?;
     // The obsolete forms, and a weekday that is wrong, come back different.
     if httpdate::fmt_http_date(date) != *value {
         return Err(format!("Date {value:?} is not IMF-fixdate"));
     }
     let now = SystemTime::now();
-    let off = now
-        .duration_since(date)
-        .or_else(|_| date.duration_since(now))
-        .unwrap_or_default();
+    let off = now.duration_since(date).or_else(|_| date.duration_since(now)).unwrap_or_default();
     if off > DATE_OFF_MAX {
         return Err(format!("Date {value:?} is {} s off", off.as_secs()));
     }

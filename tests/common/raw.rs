@@ -22,29 +22,18 @@ impl Raw {
     pub(crate) fn connect(server: SocketAddr) -> Self {
         let stream = TcpStream::connect_timeout(&server, WAIT_MAX).expect("the server accepts");
         stream.set_nodelay(true).expect("TCP_NODELAY can be set");
-        stream
-            .set_read_timeout(Some(WAIT_MAX))
-            .expect("a time limit can be set");
-        stream
-            .set_write_timeout(Some(WAIT_MAX))
-            .expect("a time limit can be set");
-        Self {
-            stream,
-            received: Vec::new(),
-        }
+        stream.set_read_timeout(Some(WAIT_MAX)).expect("a time limit can be set");
+        stream.set_write_timeout(Some(WAIT_MAX)).expect("a time limit can be set");
+        Self { stream, received: Vec::new() }
     }
 
     pub(crate) fn send(&mut self, octets: impl AsRef<[u8]>) {
-        self.stream
-            .write_all(octets.as_ref())
-            .expect("the server reads");
+        self.stream.write_all(octets.as_ref()).expect("the server reads");
     }
 
     /// Sends FIN; reading goes on.
     pub(crate) fn finish_sending(&mut self) {
-        self.stream
-            .shutdown(Shutdown::Write)
-            .expect("the connection is open");
+        self.stream.shutdown(Shutdown::Write).expect("the connection is open");
     }
 
     /// Reads one response, interim ones included. `method` is that of its request.
@@ -56,11 +45,7 @@ impl Raw {
                     self.received.drain(..used);
                     return response;
                 }
-                Ok(None) => assert!(
-                    !is_eof,
-                    "closed in or before a response: {}",
-                    self.received.escape_ascii()
-                ),
+                Ok(None) => assert!(!is_eof, "closed in or before a response: {}", self.received.escape_ascii()),
                 Err(why) => panic!("{why}"),
             }
             is_eof = self.fill() == 0;
@@ -79,11 +64,7 @@ impl Raw {
     /// Exactly so many octets.
     pub(crate) fn octets(&mut self, count: usize) -> Vec<u8> {
         while self.received.len() < count {
-            assert!(
-                self.fill() > 0,
-                "closed after {} of {count} octets",
-                self.received.len()
-            );
+            assert!(self.fill() > 0, "closed after {} of {count} octets", self.received.len());
         }
         self.received.drain(..count).collect()
     }
@@ -96,10 +77,7 @@ impl Raw {
 
     fn fill(&mut self) -> usize {
         let mut buffer = [0; 16 * 1024];
-        let count = self
-            .stream
-            .read(&mut buffer)
-            .expect("the server answers or closes in time");
+        let count = self.stream.read(&mut buffer).expect("the server answers or closes in time");
         self.received.extend_from_slice(&buffer[..count]);
         count
     }

@@ -26,11 +26,7 @@ impl Response {
     ///
     /// # Errors
     /// What is wrong with it, for a person.
-    pub(crate) fn parse(
-        input: &[u8],
-        method: &str,
-        is_eof: bool,
-    ) -> Result<Option<(Self, usize)>, String> {
+    pub(crate) fn parse(input: &[u8], method: &str, is_eof: bool) -> Result<Option<(Self, usize)>, String> {
         let Some((status, mut at)) = status_line(input)? else {
             return Ok(None);
         };
@@ -38,12 +34,7 @@ impl Response {
             return Ok(None);
         };
         at += used;
-        let mut response = Self {
-            status,
-            headers,
-            body: Vec::new(),
-            framing: Framing::None,
-        };
+        let mut response = Self { status, headers, body: Vec::new(), framing: Framing::None };
         response.check_framing_fields()?;
         // RFC 9112 §6.3: these never have content, whatever the fields say.
         if status < 200 || status == 204 || status == 304 || method == "HEAD" {
@@ -58,10 +49,7 @@ impl Response {
             return Ok(Some((response, at + used)));
         }
         // A length beyond usize can never be complete.
-        let length = response
-            .values("content-length")
-            .next()
-            .map(|l| l.parse().unwrap_or(usize::MAX));
+        let length = response.values("content-length").next().map(|l| l.parse().unwrap_or(usize::MAX));
         if let Some(length) = length {
             response.framing = Framing::Length;
             if input.len() - at < length {
@@ -77,10 +65,7 @@ impl Response {
 
     /// Values of the field lines of that name (lower case), in order.
     pub(crate) fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        self.headers
-            .iter()
-            .filter(move |(n, _)| n == name)
-            .map(|(_, v)| v.as_str())
+        self.headers.iter().filter(move |(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
     /// Whether a comma-separated field holds `token`, in any case.
@@ -97,8 +82,7 @@ impl Response {
             return Err("response has both Transfer-Encoding and Content-Length".into());
         }
         // RFC 9110 §8.6, RFC 9112 §6.1.
-        if (self.status < 200 || self.status == 204) && !(codings.is_empty() && lengths.is_empty())
-        {
+        if (self.status < 200 || self.status == 204) && !(codings.is_empty() && lengths.is_empty()) {
             return Err(format!("{} response carries a framing field", self.status));
         }
         if lengths.len() > 1 {
@@ -136,15 +120,11 @@ fn status_line(input: &[u8]) -> Result<Option<(u16, usize)>, String> {
         && matches!(line[9], b'1'..=b'5')
         && line[10..12].iter().all(u8::is_ascii_digit)
         && line[12] == b' '
-        && line[13..]
-            .iter()
-            .all(|&b| matches!(b, b'\t' | b' '..=0x7e | 0x80..));
+        && line[13..].iter().all(|&b| matches!(b, b'\t' | b' '..=0x7e | 0x80..));
     if !is_valid {
         return Err(format!("bad status-line {}", show(line)));
     }
-    let status = line[9..12]
-        .iter()
-        .fold(0, |n, digit| n * 10 + u16::from(digit - b'0'));
+    let status = line[9..12].iter().fold(0, |n, digit| n * 10 + u16::from(digit - b'0'));
     Ok(Some((status, end + 2)))
 }
 
@@ -160,11 +140,7 @@ fn fields(input: &[u8], what: &str) -> Result<Option<(Fields, usize)>, String> {
             return Err(format!("{what}: bare LF in {}", show(line)));
         }
         if end.is_none() {
-            return if line.len() > 65_536 {
-                Err(format!("{what}: line over 64 KiB"))
-            } else {
-                Ok(None)
-            };
+            return if line.len() > 65_536 { Err(format!("{what}: line over 64 KiB")) } else { Ok(None) };
         }
         at += line.len() + 2;
         if line.is_empty() {
@@ -190,11 +166,7 @@ fn chunked(input: &[u8]) -> Result<Option<(Vec<u8>, usize)>, String> {
     let (mut body, mut at) = (Vec::new(), 0);
     loop {
         let Some(end) = find_crlf(&input[at..]) else {
-            return if input.len() - at > 4096 {
-                Err("chunk-size line too long".into())
-            } else {
-                Ok(None)
-            };
+            return if input.len() - at > 4096 { Err("chunk-size line too long".into()) } else { Ok(None) };
         };
         let line = &input[at..at + end];
         let size = line.split(|&b| b == b';').next().unwrap_or_default();
@@ -221,11 +193,7 @@ fn chunked(input: &[u8]) -> Result<Option<(Vec<u8>, usize)>, String> {
 /// Octets for a person: escaped, and cut where it gets long.
 pub(crate) fn show(octets: &[u8]) -> String {
     let cut = &octets[..octets.len().min(60)];
-    format!(
-        "\"{}{}\"",
-        cut.escape_ascii(),
-        if cut.len() < octets.len() { "…" } else { "" }
-    )
+    format!("\"{}{}\"", cut.escape_ascii(), if cut.len() < octets.len() { "…" } else { "" })
 }
 
 fn find_crlf(input: &[u8]) -> Option<usize> {

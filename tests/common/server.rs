@@ -41,11 +41,7 @@ impl Server {
                 let _ = sender.send(line);
             }
         });
-        let mut server = Self {
-            child,
-            lines,
-            http: SocketAddr::from(([127, 0, 0, 1], 0)),
-        };
+        let mut server = Self { child, lines, http: SocketAddr::from(([127, 0, 0, 1], 0)) };
         server.http = server.await_listener("http");
         server
     }
@@ -59,9 +55,7 @@ impl Server {
         let line = self.await_line(|line| line.contains(&prefix));
         let (_, address) = line.split_once(&prefix).expect("the line holds the prefix");
         let address = address.split(['/', ' ']).next().unwrap_or_default();
-        address
-            .parse()
-            .unwrap_or_else(|e| panic!("{e}: no address in {line:?}"))
+        address.parse().unwrap_or_else(|e| panic!("{e}: no address in {line:?}"))
     }
 
     /// The next line on standard output that `is_wanted`.
@@ -71,10 +65,7 @@ impl Server {
     pub(crate) fn await_line(&mut self, is_wanted: impl Fn(&str) -> bool) -> String {
         let until = Instant::now() + START_MAX;
         loop {
-            match self
-                .lines
-                .recv_timeout(until.saturating_duration_since(Instant::now()))
-            {
+            match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(line) if is_wanted(&line) => return line,
                 Ok(_) => (),
                 Err(RecvTimeoutError::Timeout) => panic!("the server did not say the awaited line"),
@@ -93,14 +84,8 @@ impl Server {
     /// Sends the signal of that name (`TERM`, `HUP`, `INT`).
     pub(crate) fn signal(&self, name: &str) {
         // The shell's own kill: std sends only SIGKILL, and tests hold no unsafe code.
-        let sent = Command::new("sh")
-            .arg("-c")
-            .arg(format!("kill -{name} {}", self.child.id()))
-            .status();
-        assert!(
-            sent.is_ok_and(|status| status.success()),
-            "SIG{name} was not sent"
-        );
+        let sent = Command::new("sh").arg("-c").arg(format!("kill -{name} {}", self.child.id())).status();
+        assert!(sent.is_ok_and(|status| status.success()), "SIG{name} was not sent");
     }
 
     /// Waits until the process has ended.

@@ -58,18 +58,13 @@ impl Talk {
 
     /// The last response announced that the connection ends.
     pub(crate) fn said_close(&self) -> bool {
-        self.finals
-            .last()
-            .is_some_and(|r| r.has_token("connection", "close"))
+        self.finals.last().is_some_and(|r| r.has_token("connection", "close"))
     }
 
     fn parse(&mut self) {
         while self.malformed.is_none() && self.parsed < self.received.len() {
             self.spoke_after_close |= self.said_close();
-            let method = self
-                .methods
-                .get(self.finals.len())
-                .map_or("GET", String::as_str);
+            let method = self.methods.get(self.finals.len()).map_or("GET", String::as_str);
             match Response::parse(&self.received[self.parsed..], method, self.end.is_some()) {
                 Err(why) => self.malformed = Some(why),
                 Ok(None) => return,
@@ -97,9 +92,7 @@ impl Talk {
         };
         let got = set.and_then(|()| stream.read(&mut buffer));
         if wait.is_zero() {
-            stream
-                .set_nonblocking(false)
-                .expect("a socket can be made blocking again");
+            stream.set_nonblocking(false).expect("a socket can be made blocking again");
         }
         match got {
             Ok(0) => self.end = Some(End::Fin),
@@ -118,16 +111,10 @@ impl Talk {
 /// No connection, or it broke while being set up.
 pub(crate) fn talk(case: &Case, server: SocketAddr) -> Result<(Talk, Option<TcpStream>), String> {
     let segments = case.segments();
-    let mut talk = Talk {
-        methods: case.methods.clone(),
-        ..Talk::default()
-    };
+    let mut talk = Talk { methods: case.methods.clone(), ..Talk::default() };
     let mut stream = connect(server)?;
     let begin = Instant::now();
-    let limit = SILENCE * 3
-        + case.pause() * segments.len() as u32
-        + case.read_delay()
-        + Duration::from_secs(2);
+    let limit = SILENCE * 3 + case.pause() * segments.len() as u32 + case.read_delay() + Duration::from_secs(2);
     let (hard, read_from) = (begin + limit, begin + case.read_delay());
     let bare_answer_ok = case.alternatives().iter().any(|a| a.http09_ok);
     let (mut index, mut out, mut next_at) = (0, &[][..], begin);
@@ -144,8 +131,7 @@ pub(crate) fn talk(case: &Case, server: SocketAddr) -> Result<(Talk, Option<TcpS
                     last = now;
                 }
                 let finals = talk.finals.len();
-                talk.before_segment
-                    .insert(index, (finals, finals + talk.interims.len()));
+                talk.before_segment.insert(index, (finals, finals + talk.interims.len()));
             }
             out = &segments[index];
             index += 1;
@@ -180,11 +166,7 @@ pub(crate) fn talk(case: &Case, server: SocketAddr) -> Result<(Talk, Option<TcpS
             (true, _) => Duration::ZERO,
             (false, false) => next_at.saturating_duration_since(now),
             (false, true) => {
-                let patience = if judge::is_enough(case, &talk) {
-                    SETTLE
-                } else {
-                    SILENCE
-                };
+                let patience = if judge::is_enough(case, &talk) { SETTLE } else { SILENCE };
                 match patience.checked_sub(now - last) {
                     Some(left) if !left.is_zero() => left,
                     _ => {
@@ -198,11 +180,7 @@ pub(crate) fn talk(case: &Case, server: SocketAddr) -> Result<(Talk, Option<TcpS
             thread::sleep(wait.min(read_from - now).max(WAIT_MIN));
             continue;
         }
-        let wait = if was_sending {
-            wait
-        } else {
-            wait.max(WAIT_MIN).min(hard - now)
-        };
+        let wait = if was_sending { wait } else { wait.max(WAIT_MIN).min(hard - now) };
         if talk.receive(&mut stream, wait) {
             last = Instant::now();
             if talk.end.is_some() || (talk.malformed.is_some() && !bare_answer_ok) {
@@ -226,9 +204,7 @@ pub(crate) fn probe(stream: &mut TcpStream, talk: &Talk) -> Result<(), String> {
     if talk.end.is_some() {
         return Err("connection closed, should persist".into());
     }
-    stream
-        .write_all(PROBE)
-        .map_err(|e| format!("connection closed, should persist ({e})"))?;
+    stream.write_all(PROBE).map_err(|e| format!("connection closed, should persist ({e})"))?;
     let mut answer = Talk::default();
     let until = Instant::now() + SILENCE;
     while answer.finals.is_empty() && answer.malformed.is_none() && answer.end.is_none() {
@@ -244,11 +220,7 @@ pub(crate) fn probe(stream: &mut TcpStream, talk: &Talk) -> Result<(), String> {
         None if answer.end.is_some() => Err("follow-up request not answered (closed)".into()),
         None => Err("follow-up request not answered".into()),
         Some(r) if r.status == 200 && r.body == b"Hey!" => Ok(()),
-        Some(r) => Err(format!(
-            "follow-up answer is {} {}",
-            r.status,
-            super::response::show(&r.body)
-        )),
+        Some(r) => Err(format!("follow-up answer is {} {}", r.status, super::response::show(&r.body))),
     }
 }
 
@@ -275,16 +247,11 @@ fn drop_connection(stream: TcpStream, abort: Abort) -> Result<(), String> {
     // Part of the case, not of its checking: the server shall be in the middle of its answer.
     thread::sleep(Duration::from_millis(20));
     if abort == Abort::Rst {
-        SockRef::from(&stream)
-            .set_linger(Some(Duration::ZERO))
-            .map_err(|e| e.to_string())?;
+        SockRef::from(&stream).set_linger(Some(Duration::ZERO)).map_err(|e| e.to_string())?;
     }
     Ok(())
 }
 
 fn is_retry(e: &std::io::Error) -> bool {
-    matches!(
-        e.kind(),
-        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
-    )
+    matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }

@@ -2,13 +2,14 @@
 
 use crate::{
     app::App,
+    config::ServerConfig,
     http::{DateCache, HeadLimits},
     stats::Counters,
 };
 use std::{
     cell::{Cell, Ref, RefCell},
     rc::Rc,
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 /// Limits and deadlines of HTTP/1 connections. Times are in milliseconds; `u64::MAX` is none.
@@ -16,8 +17,6 @@ use std::{
 pub struct Http1Config {
     /// Bounds on a request head.
     pub head: HeadLimits,
-    /// Largest announced or received request body, in bytes.
-    pub body_bytes_max: u64,
     /// From the first byte of a head to its last.
     pub header_timeout_ms: u64,
     /// Without a request on a kept connection, or before the first.
@@ -32,6 +31,26 @@ pub struct Http1Config {
     pub handler_timeout_ms: u64,
     /// Requests answered on one connection.
     pub requests_per_connection_max: Option<u64>,
+}
+
+impl From<&ServerConfig> for Http1Config {
+    fn from(config: &ServerConfig) -> Self {
+        let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        Http1Config {
+            head: HeadLimits {
+                head_bytes_max: config.head_bytes_max,
+                headers_max: config.headers_max,
+                uri_bytes_max: config.uri_bytes_max,
+            },
+            header_timeout_ms: ms(config.header_timeout),
+            idle_timeout_ms: ms(config.idle_timeout),
+            body_timeout_ms: ms(config.body_timeout),
+            body_rate_min: config.body_rate_min.into(),
+            write_stall_ms: ms(config.write_stall_timeout),
+            handler_timeout_ms: config.handler_timeout.map_or(u64::MAX, ms),
+            requests_per_connection_max: config.requests_per_connection_max,
+        }
+    }
 }
 
 /// Shared by the connections of one shard.
@@ -73,7 +92,7 @@ impl Context {
     }
 
     /// The `Server` and `Date` lines; the system's clock is read once a second of the shard's.
-    pub(super) fn date_lines(&self, now_ms: u64) -> Ref<'_, [u8]> {
+    pub(crate) fn date_lines(&self, now_ms: u64) -> Ref<'_, [u8]> {
         if now_ms >= self.date_until_ms.get() {
             let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             self.date.borrow_mut().at(unix.as_secs());

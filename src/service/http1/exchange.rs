@@ -7,12 +7,12 @@
 //! The request's body is pumped to its reader all the while, when the reader asks for it: back-pressure is the
 //! peer's TCP window.
 
-use super::{Asked, CloseCause, Connection, Next, Responded, broken, reads_ahead};
+use super::{Asked, CloseCause, Connection, Next, broken, reads_ahead};
 use crate::{
     handler::Reply,
     http::{
         Body, BodyError, BodyFraming, Chunk, ChunkedDecoder, ChunkedLimits, Feed, FieldPairs, Framing, Head, Reject, Response,
-        StatusCode, Version, encode_chunk_prefix,
+        StatusCode, encode_chunk_prefix,
     },
     limits::{ANSWERS_HELD_BYTES, BODY_READ_BYTES_MAX, COPIED_BODY_BYTES_MAX, DISCARD_BYTES_MAX},
     ring::HandlerWait,
@@ -362,11 +362,6 @@ impl<T: Transport> Connection<T> {
             };
             let data = &unread[decoded.data.clone()];
             body.received += data.len() as u64;
-            if body.received > self.context.config.body_bytes_max {
-                body.feed.fail(BodyError::TooLarge { max: self.context.config.body_bytes_max as usize });
-                self.is_broken = true;
-                return Pumped::End;
-            }
             let has_data = !data.is_empty();
             if has_data {
                 body.feed.push(Bytes::copy_from_slice(data));

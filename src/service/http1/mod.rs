@@ -49,10 +49,12 @@ use std::{
 };
 
 /// Serves `io` until either side ends it, and counts why.
-pub async fn serve<T: Transport>(io: T, context: Rc<Context>) {
+///
+/// `listener` is the number of the listener that accepted it, for the request to tell.
+pub async fn serve<T: Transport>(io: T, context: Rc<Context>, listener: usize) {
     context.counters.connections.active.add(1);
     let guard = ActiveGuard { context: context.clone(), cause: CloseCause::Error };
-    let cause = Connection::new(io, context).run().await;
+    let cause = Connection::new(io, context, listener).run().await;
     let mut guard = guard;
     guard.cause = cause;
 }
@@ -105,6 +107,7 @@ struct Connection<T> {
     is_broken: bool,
     /// A part of a head is here, and its deadline runs.
     is_partial: bool,
+    listener: usize,
     info: Option<Rc<ConnInfo>>,
     /// When the present wait began, for the idle and the header deadline.
     waiting_since: u64,
@@ -119,7 +122,7 @@ struct Stall {
 }
 
 impl<T: Transport> Connection<T> {
-    fn new(io: T, context: Rc<Context>) -> Self {
+    fn new(io: T, context: Rc<Context>, listener: usize) -> Self {
         let waiting_since = io.now_ms();
         Connection {
             io,
@@ -132,6 +135,7 @@ impl<T: Transport> Connection<T> {
             is_eof: false,
             is_broken: false,
             is_partial: false,
+            listener,
             info: None,
             waiting_since,
             stall: Stall::default(),
@@ -202,9 +206,6 @@ impl<T: Transport> Connection<T> {
         };
         let (body, incoming) = match head.framing() {
             Framing::None => (Body::empty(), None),
-            Framing::Length(length) if length > self.context.config.body_bytes_max => {
-                return Responded::Now(self.refuse(Reject::BodyTooLarge, asked.head_only));
-            }
             Framing::Length(length) if length <= self.unread().len() as u64 => {
                 let end = self.at + length as usize;
                 let bytes = Bytes::copy_from_slice(&self.input[self.at..end]);
@@ -313,8 +314,8 @@ impl<T: Transport> Connection<T> {
     }
 
     fn info(&mut self) -> Rc<ConnInfo> {
-        let io = &self.io;
-        self.info.get_or_insert_with(|| io.conn_info()).clone()
+        let (io, listener) = (&self.io, self.listener);
+        self.info.get_or_insert_with(|| Rc::new(io.conn_info().on_listener(listener))).clone()
     }
 
     // ---- waiting ---------------------------------------------------------------------------------
@@ -468,31 +469,44 @@ impl<T: Transport> Connection<T> {
             return broken;
         }
         if lingers {
-            self.linger().await;
+            linger(&mut self.io).await;
         }
         cause
     }
+}
 
-    /// Ends our stream and throws away what the peer still sends, until its end or for a while.
-    async fn linger(&mut self) {
-        self.io.shutdown();
-        let deadline = self.io.now_ms() + LINGER_TIMEOUT_MS;
-        poll_fn(|cx| {
-            loop {
-                self.input.clear();
-                match self.io.poll_read(cx, &mut self.input) {
-                    Poll::Ready(Ok(1..)) if self.io.now_ms() < deadline => {}
-                    Poll::Ready(_) => return Poll::Ready(()),
-                    Poll::Pending if self.io.now_ms() >= deadline => return Poll::Ready(()),
-                    Poll::Pending => {
-                        self.io.set_deadline(deadline);
-                        return self.io.poll_deadline(cx);
-                    }
+/// Sends what is on its way, ends our stream and throws away what the peer still sends, until its end or for a
+/// while: a close with bytes unread would be a reset, which can destroy the answer on its way (RFC 9112 §9.6).
+pub(crate) async fn linger<T: Transport>(io: &mut T) {
+    let deadline = io.now_ms() + LINGER_TIMEOUT_MS;
+    let mut thrown_away = Vec::new();
+    let mut is_shut = false;
+    poll_fn(|cx| {
+        loop {
+            if io.now_ms() >= deadline {
+                return Poll::Ready(());
+            }
+            match io.poll_sent(cx) {
+                Poll::Ready(Ok(())) if !is_shut => {
+                    is_shut = true;
+                    io.shutdown();
+                }
+                Poll::Ready(Err(_)) => return Poll::Ready(()),
+                _ => {}
+            }
+            thrown_away.clear();
+            match io.poll_read(cx, &mut thrown_away) {
+                Poll::Ready(Ok(1..)) => {}
+                Poll::Ready(Ok(0)) if !is_shut => return io.poll_sent(cx).map(|_| ()),
+                Poll::Ready(_) => return Poll::Ready(()),
+                Poll::Pending => {
+                    io.set_deadline(deadline);
+                    return io.poll_deadline(cx);
                 }
             }
-        })
-        .await;
-    }
+        }
+    })
+    .await;
 }
 
 /// What a call of the handler came to.
