@@ -39,19 +39,13 @@ pub fn router() -> Router {
         .get("/yo", |req: Request| greet(&req))
         .get("/small", |_| Response::html("OK"))
         .get("/fast", move |_| Response::html(fast))
-        .get("/dw-bench", move |req: Request| {
-            match req.query("dynamic") {
-                None => Response::html(times_table),
-                Some(_) => Response::html(page::times_table(&httpdate::fmt_http_date(
-                    SystemTime::now(),
-                ))),
-            }
+        .get("/dw-bench", move |req: Request| match req.query("dynamic") {
+            None => Response::html(times_table),
+            Some(_) => Response::html(page::times_table(&httpdate::fmt_http_date(SystemTime::now()))),
         })
         .get("/view-order", move |req: Request| view_order(&req, &orders))
         .post("/echo", echo)
-        .error_page(|error| {
-            (error.status == StatusCode::NOT_FOUND).then(|| Response::html(NOT_FOUND))
-        })
+        .error_page(|error| (error.status == StatusCode::NOT_FOUND).then(|| Response::html(NOT_FOUND)))
 }
 
 fn greet(req: &Request) -> Response {
@@ -79,9 +73,7 @@ fn view_order(req: &Request, orders: &Orders) -> Response {
 /// The beginning is collected before the answer starts, so that a small body that breaks off or is badly framed gets
 /// its 400 and not the head of a 200; what goes beyond is streamed and never held.
 async fn echo(req: Request) -> Result<Response, BodyError> {
-    let media_type = req
-        .header_bytes("content-type")
-        .map(HeaderValue::from_bytes);
+    let media_type = req.header_bytes("content-type").map(HeaderValue::from_bytes);
     let mut body = req.into_body();
     let total = body.len();
     let mut start = BytesMut::new();
@@ -115,13 +107,9 @@ mod tests {
     /// Status, media type and body of the answer.
     fn ask(method: Method, target: &str, body: Body) -> (u16, Option<String>, Bytes) {
         let app = router().build().expect("the demo's routes do not conflict");
-        let req = Request::builder(method, target)
-            .header("content-type", "a/b")
-            .body(body);
+        let req = Request::builder(method, target).header("content-type", "a/b").body(body);
         let response = block_on(app.handle(req.expect("a request")).into_future());
-        let media_type = response
-            .content_type()
-            .map(|t| String::from_utf8_lossy(t).into_owned());
+        let media_type = response.content_type().map(|t| String::from_utf8_lossy(t).into_owned());
         let status = response.status().as_u16();
         let body = block_on(response.into_body().bytes(usize::MAX)).expect("a body");
         (status, media_type, body)
@@ -130,11 +118,7 @@ mod tests {
     #[track_caller]
     fn check(target: &str, status: u16, media_type: &str, body: impl AsRef<[u8]>) {
         let got = ask(Method::GET, target, Body::empty());
-        let wanted = (
-            status,
-            Some(media_type.to_owned()),
-            Bytes::copy_from_slice(body.as_ref()),
-        );
+        let wanted = (status, Some(media_type.to_owned()), Bytes::copy_from_slice(body.as_ref()));
         assert_eq!(got, wanted, "{target}");
     }
 
@@ -149,12 +133,7 @@ mod tests {
         check("/yo?name=", 200, TEXT, "Hey!");
         check("/yo?eman=X", 200, TEXT, "Hey!");
         check("/yo?name=X", 200, TEXT, "Hey X!");
-        check(
-            "/yo?a=b&name=J%C3%BCrgen+%3Cb%3E",
-            200,
-            TEXT,
-            "Hey Jürgen <b>!",
-        );
+        check("/yo?a=b&name=J%C3%BCrgen+%3Cb%3E", 200, TEXT, "Hey Jürgen <b>!");
         check("/small", 200, HTML, "OK");
         check("/fast", 200, HTML, page::FAST.as_str());
         check("/dw-bench", 200, HTML, page::TIMES_TABLE.as_str());
@@ -164,10 +143,7 @@ mod tests {
     #[test]
     fn router_promised_lengths_hold() {
         let length = |target| ask(Method::GET, target, Body::empty()).2.len();
-        assert_eq!(
-            (length("/small"), length("/fast"), length("/dw-bench")),
-            (2, 16_294, 7_616)
-        );
+        assert_eq!((length("/small"), length("/fast"), length("/dw-bench")), (2, 16_294, 7_616));
         // "<p>", an IMF-fixdate, "</p>\n".
         assert_eq!(length("/dw-bench?dynamic"), 7_616 + 3 + 29 + 5);
         assert_eq!(length("/dw-bench?dynamic=1"), 7_616 + 3 + 29 + 5);
@@ -175,22 +151,11 @@ mod tests {
 
     #[test]
     fn view_order_tells_unknown_from_malformed() {
-        let status =
-            |query: &str| ask(Method::GET, &format!("/view-order{query}"), Body::empty()).0;
-        for query in [
-            "?order-id=1",
-            "?order-id=100",
-            "?order-id=007",
-            "?a=b&order-id=%31",
-        ] {
+        let status = |query: &str| ask(Method::GET, &format!("/view-order{query}"), Body::empty()).0;
+        for query in ["?order-id=1", "?order-id=100", "?order-id=007", "?a=b&order-id=%31"] {
             assert_eq!(status(query), 200, "{query}");
         }
-        for query in [
-            "?order-id=0",
-            "?order-id=101",
-            "?order-id=4294967295",
-            "?order-id=99999999999999999999",
-        ] {
+        for query in ["?order-id=0", "?order-id=101", "?order-id=4294967295", "?order-id=99999999999999999999"] {
             assert_eq!(status(query), 404, "{query}");
         }
         for query in [
@@ -213,11 +178,7 @@ mod tests {
     fn static_answers_allocate_nothing() {
         let app = router().build().expect("the demo's routes do not conflict");
         for target in ["/", "/yo", "/yo?eman=X", "/small", "/fast", "/dw-bench"] {
-            let request = || {
-                Request::builder(Method::GET, target)
-                    .body(())
-                    .expect("a request")
-            };
+            let request = || Request::builder(Method::GET, target).body(()).expect("a request");
             // The first one makes room in the list that heads go back to.
             drop(app.handle(request()));
             let req = request();
@@ -232,10 +193,7 @@ mod tests {
         let octets: Vec<u8> = (0..=255).cycle().take(3 * MAX).collect();
         for length in [0, 1, 256, MAX - 1, MAX, MAX + 1, 3 * MAX] {
             let sent = Bytes::copy_from_slice(&octets[..length]);
-            let pieces: Vec<_> = sent
-                .chunks(1000)
-                .map(|piece| Ok(Bytes::copy_from_slice(piece)))
-                .collect();
+            let pieces: Vec<_> = sent.chunks(1000).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
             for body in [Body::from(sent.clone()), Body::stream(stream::iter(pieces))] {
                 let got = ask(Method::POST, "/echo", body);
                 assert_eq!((got.0, got.1.as_deref()), (200, Some("a/b")), "{length}");
@@ -248,20 +206,13 @@ mod tests {
     fn echo_states_the_length_it_knows() {
         const MAX: u64 = limits::ECHO_COLLECTED_BYTES_MAX as u64;
         let length = |body: Body| {
-            let req = Request::builder(Method::POST, "/echo")
-                .body(body)
-                .expect("a request");
+            let req = Request::builder(Method::POST, "/echo").body(body).expect("a request");
             block_on(echo(req)).expect("an answer").body().len()
         };
-        let zeros = |count: u64| {
-            stream::iter((0..count / 1024).map(|_| Ok(Bytes::from_static(&[0; 1024]))))
-        };
+        let zeros = |count: u64| stream::iter((0..count / 1024).map(|_| Ok(Bytes::from_static(&[0; 1024]))));
         assert_eq!(length(Body::stream(zeros(MAX))), Some(MAX));
         assert_eq!(length(Body::stream(zeros(2 * MAX))), None);
-        assert_eq!(
-            length(Body::sized_stream(2 * MAX, zeros(2 * MAX))),
-            Some(2 * MAX)
-        );
+        assert_eq!(length(Body::sized_stream(2 * MAX, zeros(2 * MAX))), Some(2 * MAX));
     }
 
     #[test]
@@ -283,18 +234,10 @@ mod tests {
 
     #[test]
     fn welcome_links_what_there_is() {
-        for link in WELCOME
-            .split("href=\"/")
-            .skip(1)
-            .filter_map(|rest| rest.split('"').next())
-        {
+        for link in WELCOME.split("href=\"/").skip(1).filter_map(|rest| rest.split('"').next()) {
             // Served by the service itself.
             if link != "__stats" {
-                assert_eq!(
-                    ask(Method::GET, &format!("/{link}"), Body::empty()).0,
-                    200,
-                    "/{link}"
-                );
+                assert_eq!(ask(Method::GET, &format!("/{link}"), Body::empty()).0, 200, "/{link}");
             }
         }
     }

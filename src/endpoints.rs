@@ -71,7 +71,9 @@ pub(crate) fn install(router: Router, shard: &Shard, about: &Arc<About>) -> Rout
         own = own.get(path, move |request: Request| {
             let listener = request.conn().map_or(0, |conn| conn.listener());
             if !about.shows_stats.get(listener).copied().unwrap_or(false) {
-                return Reply::Ready(Response::text("the stats are not shown here (see --stats)\n").with_status(StatusCode::NOT_FOUND));
+                return Reply::Ready(
+                    Response::text("the stats are not shown here (see --stats)\n").with_status(StatusCode::NOT_FOUND),
+                );
             }
             let (shard, about) = (shard.clone(), about.clone());
             Reply::Later(Box::pin(async move {

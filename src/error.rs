@@ -1,7 +1,8 @@
 //! Why a server could not start or go on. Floor 4: names the errors of the floors below.
 
 use crate::{
-    config::ConfigError, preflight::RingUnavailable, ring::listen::BindError, router::RouterError, topology::TopologyError,
+    config::ConfigError, preflight::RingUnavailable, ring::listen::BindError, router::RouterError,
+    topology::TopologyError,
 };
 use std::{fmt, io};
 
@@ -43,12 +44,17 @@ impl fmt::Display for Error {
             Self::Bind(error) => error.fmt(f),
             Self::Router(error) => error.fmt(f),
             Self::Pin { core } => {
-                write!(f, "cannot tie a shard to core {core}: the kernel refuses it; name other cores (--cpus) or use --pin off")
+                write!(
+                    f,
+                    "cannot tie a shard to core {core}: the kernel refuses it; name other cores (--cpus) or use --pin off"
+                )
             }
             Self::Executor(error) => {
                 write!(f, "cannot make a shard's executor: {error}; `everycore doctor` says what this host lacks")
             }
-            Self::Ring(error) => write!(f, "a shard's ring failed: {error}; `everycore doctor` says what this host lacks"),
+            Self::Ring(error) => {
+                write!(f, "a shard's ring failed: {error}; `everycore doctor` says what this host lacks")
+            }
             Self::Host(error) => write!(f, "cannot start the shards: {error}"),
             Self::ShardPanicked => f.write_str("a shard panicked; its message is above"),
         }

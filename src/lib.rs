@@ -37,9 +37,9 @@ pub mod demo;
 
 pub use crate::http::{Body, Request, Response};
 pub use app::{App, ErrorInfo};
+pub use error::Error;
 pub use extract::ExtractError;
 pub use handler::{IntoResponse, Reply};
-pub use error::Error;
 pub use router::{RouteProblem, Router, RouterError};
 pub use server::{Handle, Running, Server};
 pub use service::tcp::TcpConnection;

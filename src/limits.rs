@@ -113,7 +113,6 @@ const _: () = {
     assert!(PARAMS_MAX <= u8::MAX as usize);
 };
 
-
 // ---- demo ----------------------------------------------------------------------------------------
 
 /// Bytes of a request body that the demo's `/echo` reads before it starts to answer.
@@ -215,7 +214,6 @@ const _: () = {
     assert!(IDLE_TIMEOUT.as_nanos() < DEADLINE_MAX.as_nanos());
     assert!(DRAIN_DELAY.as_secs() + DRAIN_TIMEOUT.as_secs() < 10, "docker stop");
 };
-
 
 // ---- the HTTP/1 service --------------------------------------------------------------------------
 

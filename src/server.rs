@@ -171,8 +171,7 @@ impl Server {
         }
         config.validate().map_err(Error::Config)?;
         let host = Host::read();
-        let plan =
-            ShardPlan::decide(config.shards, config.cpus.clone(), config.pin, &host).map_err(Error::Topology)?;
+        let plan = ShardPlan::decide(config.shards, config.cpus.clone(), config.pin, &host).map_err(Error::Topology)?;
         let shards = plan.shards();
         let checked = preflight(shards).map_err(|error| Error::RingUnavailable(Box::new(error)))?;
         let connections_max = checked.limits.connections_max(config.connections_max, shards);
@@ -387,7 +386,9 @@ fn await_ready(heard: &Receiver<Note>, shards: usize) -> Result<(), Error> {
         match heard.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(Note::Ready(result) | Note::Ended(result)) => result?,
             Ok(_) => {}
-            Err(_) => return Err(Error::Host(io::Error::new(io::ErrorKind::TimedOut, "a shard did not start in time"))),
+            Err(_) => {
+                return Err(Error::Host(io::Error::new(io::ErrorKind::TimedOut, "a shard did not start in time")));
+            }
         }
     }
     Ok(())

@@ -258,7 +258,8 @@ impl Worker {
             Err(error) => {
                 // Full or ended: serve it here.
                 peers.get(target).uncount_connection();
-                let (std::sync::mpsc::TrySendError::Full(mail) | std::sync::mpsc::TrySendError::Disconnected(mail)) = error;
+                let (std::sync::mpsc::TrySendError::Full(mail) | std::sync::mpsc::TrySendError::Disconnected(mail)) =
+                    error;
                 if let Mail::Connection { fd, listener } = mail {
                     peers.get(own).count_connection();
                     self.serve(fd, listener);
@@ -342,7 +343,8 @@ async fn refuse_politely(socket: &mut Socket, date: &[u8]) {
     out.buf.extend_from_slice(b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n");
     out.buf.extend_from_slice(date);
     out.buf.extend_from_slice(
-        format!("Retry-After: {RETRY_AFTER_S}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len()).as_bytes(),
+        format!("Retry-After: {RETRY_AFTER_S}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
+            .as_bytes(),
     );
     socket.send(&mut out);
     http1::linger(socket).await;

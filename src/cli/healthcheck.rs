@@ -37,7 +37,10 @@ fn check(url: &str) -> io::Result<String> {
     let deadline = Instant::now() + HEALTHCHECK_TIMEOUT;
     let mut stream = TcpStream::connect_timeout(&address, HEALTHCHECK_TIMEOUT)?;
     stream.set_write_timeout(Some(HEALTHCHECK_TIMEOUT))?;
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: everycore-healthcheck\r\nConnection: close\r\n\r\n")?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: everycore-healthcheck\r\nConnection: close\r\n\r\n"
+    )?;
     let mut answer = Vec::new();
     let mut part = [0; 1024];
     while answer.len() < HEALTHCHECK_ANSWER_BYTES_MAX {

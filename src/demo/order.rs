@@ -66,17 +66,9 @@ impl Order {
         let pick = |n: u32, of: usize| n as usize % of;
         let items = (0..1 + id % 5).map(|line| {
             let (name, price) = GOODS[pick(id * 3 + line * 2, GOODS.len())];
-            Item {
-                name,
-                quantity: 1 + (id + line) % 4,
-                price: Cents(price),
-            }
+            Item { name, quantity: 1 + (id + line) % 4, price: Cents(price) }
         });
-        Self {
-            id,
-            customer: CUSTOMERS[pick(id, CUSTOMERS.len())],
-            items: items.collect(),
-        }
+        Self { id, customer: CUSTOMERS[pick(id, CUSTOMERS.len())], items: items.collect() }
     }
 
     fn total(&self) -> Cents {
@@ -85,9 +77,7 @@ impl Order {
 
     /// The page that shows it.
     pub(super) fn page(&self) -> String {
-        OrderPage { order: self }
-            .render()
-            .expect("writing into a String does not fail")
+        OrderPage { order: self }.render().expect("writing into a String does not fail")
     }
 }
 
@@ -131,27 +121,17 @@ mod tests {
         let orders = Orders::new();
         let page = |id| orders.find(id).expect("an order").page();
         assert!(page(1).contains("Smith &#38; Sons"), "{}", page(1));
-        assert!(
-            page(6).contains("&#60;/td&#62;&#60;script&#62;alert(1)&#60;/script&#62;"),
-            "{}",
-            page(6)
-        );
+        assert!(page(6).contains("&#60;/td&#62;&#60;script&#62;alert(1)&#60;/script&#62;"), "{}", page(6));
         assert!(page(7).contains("山田 太郎"));
         for id in 1..=ORDERS {
-            assert!(
-                !page(id).contains("<script") && !page(id).contains("<b>"),
-                "{id}"
-            );
+            assert!(!page(id).contains("<script") && !page(id).contains("<b>"), "{id}");
         }
     }
 
     #[test]
     fn page_adds_up() {
         let order = Order::new(1);
-        assert_eq!(
-            order.items.iter().map(|item| item.total().0).sum::<u32>(),
-            order.total().0
-        );
+        assert_eq!(order.items.iter().map(|item| item.total().0).sum::<u32>(), order.total().0);
         assert!(order.page().contains(&order.total().to_string()));
         assert_eq!(Cents(100_005).to_string(), "1000.05");
     }

@@ -39,9 +39,9 @@ pub(super) fn times_table(date: &str) -> String {
 }
 
 fn fast() -> String {
-    const START: &str =
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>fast</title>\n";
-    const LINE: &str = "<p>One executor is pinned to each core; nothing on the path of a request is shared between cores.</p>\n";
+    const START: &str = "<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>fast</title>\n";
+    const LINE: &str =
+        "<p>One executor is pinned to each core; nothing on the path of a request is shared between cores.</p>\n";
     const END: &str = "</html>\n";
     let mut page = String::with_capacity(FAST_BYTES);
     page.push_str(START);

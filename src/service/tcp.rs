@@ -1,9 +1,6 @@
 //! Raw TCP: an author's own protocol on the shards' connections. Floor 5.
 
-use crate::{
-    ring::Socket,
-    transport::Transport,
-};
+use crate::{ring::Socket, transport::Transport};
 use futures_io::{AsyncRead, AsyncWrite};
 use std::{
     future::Future,

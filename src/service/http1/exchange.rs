@@ -11,8 +11,8 @@ use super::{Asked, CloseCause, Connection, Next, broken, reads_ahead};
 use crate::{
     handler::Reply,
     http::{
-        Body, BodyError, BodyFraming, Chunk, ChunkedDecoder, ChunkedLimits, Feed, FieldPairs, Framing, Head, Reject, Response,
-        StatusCode, encode_chunk_prefix,
+        Body, BodyError, BodyFraming, Chunk, ChunkedDecoder, ChunkedLimits, Feed, FieldPairs, Framing, Head, Reject,
+        Response, StatusCode, encode_chunk_prefix,
     },
     limits::{ANSWERS_HELD_BYTES, BODY_READ_BYTES_MAX, COPIED_BODY_BYTES_MAX, DISCARD_BYTES_MAX},
     ring::HandlerWait,
@@ -172,17 +172,15 @@ impl<T: Transport> Connection<T> {
                     exchange.phase = self.begin_answer(response, exchange.asked, exchange.incoming.as_mut());
                     continue;
                 }
-                Phase::Streaming { body, framing, next, wait } => {
-                    match self.poll_streaming(body, *framing, wait, cx) {
-                        Poll::Ready(Ok(())) => {
-                            let next = *next;
-                            exchange.phase = Phase::Discarding { next, budget: DISCARD_BYTES_MAX };
-                            continue;
-                        }
-                        Poll::Ready(Err(cause)) => return Poll::Ready(Err(cause)),
-                        Poll::Pending => {}
+                Phase::Streaming { body, framing, next, wait } => match self.poll_streaming(body, *framing, wait, cx) {
+                    Poll::Ready(Ok(())) => {
+                        let next = *next;
+                        exchange.phase = Phase::Discarding { next, budget: DISCARD_BYTES_MAX };
+                        continue;
                     }
-                }
+                    Poll::Ready(Err(cause)) => return Poll::Ready(Err(cause)),
+                    Poll::Pending => {}
+                },
                 Phase::Discarding { next, budget } => match self.poll_discard(&mut exchange.incoming, budget, cx) {
                     Poll::Ready(Ok(true)) => return Poll::Ready(Ok(*next)),
                     Poll::Ready(Ok(false)) => return Poll::Ready(Ok(Next::Linger(CloseCause::ServerClosed))),

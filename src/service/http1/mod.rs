@@ -30,8 +30,8 @@ use crate::{
     app::ErrorInfo,
     handler::Reply,
     http::{
-        BodyFraming, Body, ConnInfo, Encoding, Framing, Method, PooledHead, Reject, Request, Response, StatusCode, Version,
-        encode_head,
+        Body, BodyFraming, ConnInfo, Encoding, Framing, Method, PooledHead, Reject, Request, Response, StatusCode,
+        Version, encode_head,
     },
     limits::{
         ANSWERS_HELD_BYTES, COPIED_BODY_BYTES_MAX, DRAIN_IDLE_GRACE_MS, INPUT_AHEAD_BYTES_MAX, LINGER_TIMEOUT_MS,
@@ -242,8 +242,12 @@ impl<T: Transport> Connection<T> {
             self.out.buf = take_buffer();
         }
         let date = self.context.date_lines(self.io.now_ms());
-        let how =
-            Encoding { version: asked.version, head_only: asked.head_only, keep_alive: asked.keep_alive, server_and_date: &date };
+        let how = Encoding {
+            version: asked.version,
+            head_only: asked.head_only,
+            keep_alive: asked.keep_alive,
+            server_and_date: &date,
+        };
         let framing = encode_head(&mut self.out.buf, response, &how);
         let closes = !asked.keep_alive || response.is_closing() || framing == BodyFraming::UntilClose;
         let next = match closes {
@@ -517,7 +521,9 @@ enum Responded {
 
 fn broken(error: &io::Error) -> CloseCause {
     match error.kind() {
-        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionAborted => CloseCause::Reset,
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionAborted => {
+            CloseCause::Reset
+        }
         _ => CloseCause::Error,
     }
 }
