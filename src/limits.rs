@@ -262,3 +262,10 @@ pub const ECHO_ONCE_TIMEOUT: Duration = Duration::from_secs(10);
 pub const HEALTHCHECK_TIMEOUT: Duration = Duration::from_secs(3);
 /// Bytes of an answer that `healthcheck` reads in search of its status.
 pub const HEALTHCHECK_ANSWER_BYTES_MAX: usize = 8 * 1024;
+
+// ---- testing -------------------------------------------------------------------------------------
+
+/// Bytes that a service reads at once of a connection in memory: what a buffer of the ring brings.
+pub const TEST_READ_BYTES_MAX: usize = RECV_BUFFER_BYTES;
+/// Polls of a service in memory without anything new from outside, after which it is called a loop.
+pub const TEST_TURNS_MAX: usize = 1_000_000;
