@@ -356,10 +356,8 @@ impl<T: Transport> Connection<T> {
             if !self.unread().is_empty() {
                 return Poll::Ready(Ok(self.refuse(Reject::Incomplete, false)));
             }
-            return match flushed {
-                Poll::Ready(()) => Poll::Ready(Err(CloseCause::PeerClosed)),
-                Poll::Pending => self.poll_stall(cx).map(Err),
-            };
+            // Not before it has all its answers: what is handed over but not sent would be lost.
+            return Poll::Ready(Ok(Next::Close(CloseCause::PeerClosed)));
         }
         if flushed.is_pending() {
             return self.poll_stall(cx).map(Err);
