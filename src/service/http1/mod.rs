@@ -242,14 +242,11 @@ impl<T: Transport> Connection<T> {
             self.out.buf = take_buffer();
         }
         let date = self.context.date_lines(self.io.now_ms());
-        let how = Encoding {
-            version: asked.version,
-            head_only: asked.head_only,
-            keep_alive: asked.keep_alive,
-            server_and_date: &date,
-        };
+        // Asked again: the drain may have begun while the handler was at work.
+        let keep_alive = asked.keep_alive && !self.context.is_draining();
+        let how = Encoding { version: asked.version, head_only: asked.head_only, keep_alive, server_and_date: &date };
         let framing = encode_head(&mut self.out.buf, response, &how);
-        let closes = !asked.keep_alive || response.is_closing() || framing == BodyFraming::UntilClose;
+        let closes = !keep_alive || response.is_closing() || framing == BodyFraming::UntilClose;
         let next = match closes {
             false => Next::Request,
             true if self.context.is_draining() => Next::Close(CloseCause::Drained),
