@@ -109,6 +109,8 @@ struct Connection<T> {
     is_partial: bool,
     listener: usize,
     info: Option<Rc<ConnInfo>>,
+    /// It waited when it saw the drain: the grace runs from then, however long it had been idle.
+    is_in_grace: bool,
     /// When the present wait began, for the idle and the header deadline.
     waiting_since: u64,
     stall: Stall,
@@ -137,6 +139,7 @@ impl<T: Transport> Connection<T> {
             is_partial: false,
             listener,
             info: None,
+            is_in_grace: false,
             waiting_since,
             stall: Stall::default(),
         }
@@ -366,6 +369,9 @@ impl<T: Transport> Connection<T> {
     fn poll_waiting(&mut self, cx: &mut task::Context<'_>) -> Poll<Result<Next, CloseCause>> {
         let config = &self.context.config;
         let is_idle = self.unread().is_empty();
+        if is_idle && self.context.is_draining() && !std::mem::replace(&mut self.is_in_grace, true) {
+            self.waiting_since = self.io.now_ms();
+        }
         let (timeout, cause) = match (is_idle, self.context.is_draining()) {
             (false, _) => (config.header_timeout_ms, CloseCause::HeaderTimeout),
             (true, true) => (DRAIN_IDLE_GRACE_MS, CloseCause::Drained),
