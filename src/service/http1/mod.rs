@@ -378,8 +378,14 @@ impl<T: Transport> Connection<T> {
             (true, false) => (config.idle_timeout_ms, CloseCause::IdleTimeout),
         };
         let deadline = self.waiting_since.saturating_add(timeout);
-        if self.io.now_ms() < deadline {
-            self.wait_until(deadline, cx);
+        let now = self.io.now_ms();
+        if now < deadline {
+            // The last answer was handed over unwatched. When its time is up, look whether it was taken.
+            let stall = self.stall.since.saturating_add(self.context.config.write_stall_ms);
+            if now >= stall && self.io.poll_sent(cx).is_pending() {
+                return self.poll_stall(cx).map(Err);
+            }
+            self.wait_until(if now < stall { stall.min(deadline) } else { deadline }, cx);
             return Poll::Pending;
         }
         if is_idle && self.io.poll_sent(cx).is_pending() {
