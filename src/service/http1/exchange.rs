@@ -198,6 +198,13 @@ impl<T: Transport> Connection<T> {
                 }
                 Poll::Pending => {}
             }
+            if matches!(exchange.phase, Phase::Handling { .. }) && !self.out.is_empty() {
+                // Answers to earlier requests do not wait for this one's handler.
+                if let Err(cause) = self.poll_flush(cx) {
+                    self.context.counters.handlers_dropped.add(1);
+                    return Poll::Ready(Err(cause));
+                }
+            }
             return self.poll_exchange_deadline(exchange, cx);
         }
     }
