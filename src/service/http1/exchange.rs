@@ -42,6 +42,12 @@ enum Phase {
     Discarding { next: Next, budget: usize },
 }
 
+/// How a streamed answer ended.
+enum Streamed {
+    Whole,
+    Broken,
+}
+
 /// A request body on its way to its reader.
 pub(super) struct Incoming {
     feed: Feed,
@@ -173,11 +179,13 @@ impl<T: Transport> Connection<T> {
                     continue;
                 }
                 Phase::Streaming { body, framing, next, wait } => match self.poll_streaming(body, *framing, wait, cx) {
-                    Poll::Ready(Ok(())) => {
+                    Poll::Ready(Ok(Streamed::Whole)) => {
                         let next = *next;
                         exchange.phase = Phase::Discarding { next, budget: DISCARD_BYTES_MAX };
                         continue;
                     }
+                    // What there was of it is sent: the client is to see it end early, not never begin.
+                    Poll::Ready(Ok(Streamed::Broken)) => return Poll::Ready(Ok(Next::Linger(CloseCause::Error))),
                     Poll::Ready(Err(cause)) => return Poll::Ready(Err(cause)),
                     Poll::Pending => {}
                 },
@@ -232,14 +240,14 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Moves the answer's body to the transport. Ready: its last byte is written.
+    /// Moves the answer's body to the transport, until it is written to its end.
     fn poll_streaming(
         &mut self,
         body: &mut Body,
         framing: BodyFraming,
         wait: &mut HandlerWait,
         cx: &mut task::Context<'_>,
-    ) -> Poll<Result<(), CloseCause>> {
+    ) -> Poll<Result<Streamed, CloseCause>> {
         loop {
             if self.out.len() >= ANSWERS_HELD_BYTES && self.poll_flush(cx)?.is_pending() {
                 return Poll::Pending;
@@ -258,12 +266,12 @@ impl<T: Transport> Connection<T> {
                         }
                         self.out.buf.extend_from_slice(b"\r\n");
                     }
-                    return Poll::Ready(Ok(()));
+                    return Poll::Ready(Ok(Streamed::Whole));
                 }
                 // Too late for another status: end without the last chunk, which the client must notice.
                 Ok(Poll::Ready(Some(Err(error)))) => {
                     log::debug!("an answer broke off: {error}");
-                    return Poll::Ready(Err(CloseCause::Error));
+                    return Poll::Ready(Ok(Streamed::Broken));
                 }
                 Ok(Poll::Pending) => {
                     let _ = self.poll_flush(cx)?;
@@ -271,7 +279,7 @@ impl<T: Transport> Connection<T> {
                 }
                 Err(_) => {
                     self.context.counters.handler_panics.add(1);
-                    return Poll::Ready(Err(CloseCause::Error));
+                    return Poll::Ready(Ok(Streamed::Broken));
                 }
             }
         }
