@@ -58,6 +58,8 @@ pub(super) struct Incoming {
     received: u64,
     /// The time of the last byte.
     progress: u64,
+    /// Since when its reader asks for nothing: that time is not the client's.
+    unwanted_since: Option<u64>,
 }
 
 enum Decoder {
@@ -86,7 +88,7 @@ impl Incoming {
         };
         let (feed, body) = Feed::new(length);
         let owes_continue = head.expect_continue();
-        (Incoming { feed, decoder, owes_continue, since: now, received: 0, progress: now }, body)
+        (Incoming { feed, decoder, owes_continue, since: now, received: 0, progress: now, unwanted_since: None }, body)
     }
 
     /// What the next bytes of `input` mean: how many were used, and of those which are the body's.
@@ -119,6 +121,16 @@ impl Incoming {
         match &mut self.decoder {
             Decoder::Length(_) => FieldPairs::new(),
             Decoder::Chunked(decoder) => decoder.trailers(),
+        }
+    }
+
+    /// Notes at each wait whether it is for the client.
+    fn set_awaited(&mut self, is_awaited: bool, now: u64) {
+        if !is_awaited {
+            self.unwanted_since.get_or_insert(now);
+        } else if let Some(at) = self.unwanted_since.take() {
+            self.since += now - at;
+            self.progress = now;
         }
     }
 
@@ -458,6 +470,9 @@ impl<T: Transport> Connection<T> {
             (Some(body), phase) => body.feed.is_wanted() || matches!(phase, Phase::Discarding { .. }),
             _ => false,
         };
+        if let Some(body) = &mut exchange.incoming {
+            body.set_awaited(waits_for_body, now);
+        }
         if let (true, Some(body)) = (waits_for_body, &mut exchange.incoming) {
             let due = body.deadline(config.body_timeout_ms, config.body_rate_min);
             if now >= due {
