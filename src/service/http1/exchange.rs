@@ -22,6 +22,7 @@ use crate::{
 use bytes::Bytes;
 use std::{
     future::Future,
+    mem,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     task::{self, Poll},
@@ -178,7 +179,8 @@ impl<T: Transport> Connection<T> {
                 Phase::Handling { handler, wait } => {
                     match catch_unwind(AssertUnwindSafe(|| wait.poll(handler.as_mut(), cx))) {
                         Ok(Poll::Ready(response)) => {
-                            exchange.phase = Phase::Ready(Some(response));
+                            let handled = mem::replace(&mut exchange.phase, Phase::Ready(Some(response)));
+                            self.let_go(handled);
                             continue;
                         }
                         Ok(Poll::Pending) => {}
@@ -192,8 +194,9 @@ impl<T: Transport> Connection<T> {
                 }
                 Phase::Streaming { body, framing, next, wait } => match self.poll_streaming(body, *framing, wait, cx) {
                     Poll::Ready(Ok(Streamed::Whole)) => {
-                        let next = *next;
-                        exchange.phase = Phase::Discarding { next, budget: DISCARD_BYTES_MAX };
+                        let discarding = Phase::Discarding { next: *next, budget: DISCARD_BYTES_MAX };
+                        let streamed = mem::replace(&mut exchange.phase, discarding);
+                        self.let_go(streamed);
                         continue;
                     }
                     // What there was of it is sent: the client is to see it end early, not never begin.
@@ -366,7 +369,7 @@ impl<T: Transport> Connection<T> {
     }
 
     fn write_continue(&mut self, body: &mut Incoming) {
-        if std::mem::take(&mut body.owes_continue) {
+        if mem::take(&mut body.owes_continue) {
             self.context.counters.responses.by_status(100).add(1);
             self.out.buf.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
         }

@@ -150,10 +150,14 @@ impl<T: Transport> Connection<T> {
             let next = match self.next_head() {
                 Ok(Some(head)) => match self.respond(head) {
                     Responded::Now(next) => next,
-                    Responded::Later(mut exchange) => match poll_fn(|cx| self.poll_exchange(&mut exchange, cx)).await {
-                        Ok(next) => next,
-                        Err(cause) => return cause,
-                    },
+                    Responded::Later(mut exchange) => {
+                        let result = poll_fn(|cx| self.poll_exchange(&mut exchange, cx)).await;
+                        self.let_go(exchange);
+                        match result {
+                            Ok(next) => next,
+                            Err(cause) => return cause,
+                        }
+                    }
                 },
                 Ok(None) => match self.fill().await {
                     Ok(next) => next,
@@ -264,7 +268,10 @@ impl<T: Transport> Connection<T> {
     /// Writes a body that is in memory; gives one back that has to be streamed.
     fn write_body(&mut self, mut body: Body, framing: BodyFraming) -> Option<Body> {
         match framing {
-            BodyFraming::None | BodyFraming::Length(0) => None,
+            BodyFraming::None | BodyFraming::Length(0) => {
+                self.let_go(body);
+                None
+            }
             BodyFraming::Length(_) => match body.as_slice() {
                 Some(bytes) if bytes.len() <= COPIED_BODY_BYTES_MAX => {
                     self.out.buf.extend_from_slice(bytes);
@@ -301,6 +308,14 @@ impl<T: Transport> Connection<T> {
         let asked = Asked { keep_alive: false, ..asked };
         self.answer_error(StatusCode::INTERNAL_SERVER_ERROR, "the handler of this request failed", asked);
         Next::Linger(CloseCause::Error)
+    }
+
+    /// Drops what is an author's; a destructor that panics is counted.
+    fn let_go<A>(&self, value: A) {
+        if catch_unwind(AssertUnwindSafe(|| drop(value))).is_err() {
+            self.context.counters.handler_panics.add(1);
+            log::error!("a destructor of a handler's panicked");
+        }
     }
 
     /// Writes an answer of the server's own, as the application's error page has it.
