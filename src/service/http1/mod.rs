@@ -322,14 +322,13 @@ impl<T: Transport> Connection<T> {
     fn answer_error(&mut self, status: StatusCode, reason: &'static str, asked: Asked) {
         let info = ErrorInfo { status, reason: reason.into(), request: None };
         let app = &self.context.app;
+        // A page that panics, or that streams, is not worth waiting for.
         let response = catch_unwind(AssertUnwindSafe(|| app.error_answer(&info)))
-            .unwrap_or_else(|_| Response::text(reason).with_status(status));
+            .ok()
+            .filter(|page| page.body().as_slice().is_some())
+            .unwrap_or_else(|| Response::text(format!("{status}: {reason}\n")).with_status(status));
         let (framing, _) = self.write_head(&response, asked);
-        let body = response.into_body();
-        // A page that streams is not worth waiting for: its length was announced as chunked, so end it.
-        if self.write_body(body, framing).is_some() && framing == BodyFraming::Chunked {
-            self.out.buf.extend_from_slice(b"0\r\n\r\n");
-        }
+        self.write_body(response.into_body(), framing);
     }
 
     fn info(&mut self) -> Rc<ConnInfo> {
