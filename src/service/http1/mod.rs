@@ -506,6 +506,7 @@ pub(crate) async fn linger<T: Transport>(io: &mut T) {
     let deadline = io.now_ms() + LINGER_TIMEOUT_MS;
     let mut thrown_away = Vec::new();
     let mut is_shut = false;
+    io.set_deadline(deadline);
     poll_fn(|cx| {
         loop {
             if io.now_ms() >= deadline {
@@ -522,12 +523,10 @@ pub(crate) async fn linger<T: Transport>(io: &mut T) {
             thrown_away.clear();
             match io.poll_read(cx, &mut thrown_away) {
                 Poll::Ready(Ok(1..)) => {}
-                Poll::Ready(Ok(0)) if !is_shut => return io.poll_sent(cx).map(|_| ()),
+                // Its end is here, but it has not taken all of ours.
+                Poll::Ready(Ok(0)) if !is_shut && io.poll_sent(cx).is_pending() => return io.poll_deadline(cx),
                 Poll::Ready(_) => return Poll::Ready(()),
-                Poll::Pending => {
-                    io.set_deadline(deadline);
-                    return io.poll_deadline(cx);
-                }
+                Poll::Pending => return io.poll_deadline(cx),
             }
         }
     })
