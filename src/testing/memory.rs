@@ -396,10 +396,26 @@ pub struct Wire {
     alarm: Arc<Alarm>,
 }
 
-/// Notes that the service was woken, by whatever thread.
-struct Alarm {
+/// Notes that somebody was woken, by whatever thread.
+pub(super) struct Alarm {
     is_woken: AtomicBool,
     thread: Thread,
+}
+
+impl Alarm {
+    /// One that has gone off: there is something to do at first.
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Alarm { is_woken: AtomicBool::new(true), thread: std::thread::current() })
+    }
+
+    /// Whether it went off since the last [`take`](Self::take).
+    pub(super) fn is_woken(&self) -> bool {
+        self.is_woken.load(Ordering::Acquire)
+    }
+
+    pub(super) fn take(&self) -> bool {
+        self.is_woken.swap(false, Ordering::Acquire)
+    }
 }
 
 impl Wake for Alarm {
@@ -417,8 +433,7 @@ impl Wire {
     /// A new connection, served by `serve`, which has not begun.
     pub fn new<F: Future<Output = ()> + 'static>(serve: impl FnOnce(Memory) -> F) -> Self {
         let (peer, memory) = pair();
-        let alarm = Arc::new(Alarm { is_woken: AtomicBool::new(true), thread: std::thread::current() });
-        Wire { peer, service: Some(Box::pin(serve(memory))), alarm }
+        Wire { peer, service: Some(Box::pin(serve(memory))), alarm: Alarm::new() }
     }
 
     /// Runs the service until it waits for the peer, for time or for something else. Says whether it is still there.
@@ -437,7 +452,7 @@ impl Wire {
     /// Polls the service if it was woken.
     fn step(&mut self) -> bool {
         let Some(service) = &mut self.service else { return false };
-        if !self.alarm.is_woken.swap(false, Ordering::Acquire) {
+        if !self.alarm.take() {
             return false;
         }
         let waker = Waker::from(self.alarm.clone());
@@ -447,14 +462,9 @@ impl Wire {
         true
     }
 
-    /// A waker of the service's task, for futures that are polled beside it.
-    pub fn waker(&self) -> Waker {
-        Waker::from(self.alarm.clone())
-    }
-
     /// Whether the service was woken since it was last polled.
     pub fn is_woken(&self) -> bool {
-        self.alarm.is_woken.load(Ordering::Acquire)
+        self.alarm.is_woken()
     }
 
     /// Drops the service where it stands, as a shard does that ends.
@@ -580,7 +590,7 @@ mod tests {
         wire.send(b"nobody reads");
         wire.run();
         assert_eq!(polls.get(), 1);
-        wire.waker().wake();
+        wire.alarm.wake_by_ref();
         assert!(wire.is_woken());
         wire.run();
         assert_eq!(polls.get(), 2);
