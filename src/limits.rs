@@ -263,3 +263,14 @@ pub const ECHO_ONCE_TIMEOUT: Duration = Duration::from_secs(10);
 pub const HEALTHCHECK_TIMEOUT: Duration = Duration::from_secs(3);
 /// Bytes of an answer that `healthcheck` reads in search of its status.
 pub const HEALTHCHECK_ANSWER_BYTES_MAX: usize = 8 * 1024;
+
+// ---- testing -------------------------------------------------------------------------------------
+
+/// Bytes that a service reads at once of a connection in memory: what a buffer of the ring brings.
+pub const TEST_READ_BYTES_MAX: usize = RECV_BUFFER_BYTES;
+/// Polls of a service in memory without anything new from outside, after which it is called a loop.
+pub const TEST_TURNS_MAX: usize = 1_000_000;
+/// Bytes of an answer that the test client takes ahead of its reader.
+pub const TEST_WINDOW_BYTES: usize = 64 * 1024;
+/// How long the test client waits for a handler that nothing in the test wakes; longer than any thread takes to.
+pub const TEST_PATIENCE: Duration = Duration::from_secs(5);
