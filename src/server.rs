@@ -166,10 +166,8 @@ impl Server {
             return Err(Error::Config(problem));
         }
         let mut config = self.config;
-        if config.listen.is_empty() && !self.adopted.is_empty() {
-            config.listen = Vec::new();
-        }
-        config.validate().map_err(Error::Config)?;
+        let addresses = config.listen.len() + self.adopted.len() + self.tcp.len();
+        config.validate_for(addresses).map_err(Error::Config)?;
         let host = Host::read();
         let plan = ShardPlan::decide(config.shards, config.cpus.clone(), config.pin, &host).map_err(Error::Topology)?;
         let shards = plan.shards();

@@ -232,7 +232,9 @@ fn handler_may_await_what_the_shard_and_glommio_offer() {
                 }
             })
             .get("/blocking", |_| async {
-                glommio::executor().spawn_blocking(|| format!("from {:?}", thread::current().name().is_some())).await
+                let shard = thread::current().id();
+                let elsewhere = glommio::executor().spawn_blocking(move || thread::current().id() != shard).await;
+                if elsewhere { "from another thread" } else { "from the shard" }
             })
             .get("/spawn", move |_| {
                 let shard = spawner.clone();
@@ -264,7 +266,7 @@ fn handler_may_await_what_the_shard_and_glommio_offer() {
         check("/sleep", "true");
         check("/timer", "from a timer");
         check("/file", "from a file");
-        check("/blocking", "from true");
+        check("/blocking", "from another thread");
         check("/spawn", "from a task");
     }
 }
@@ -313,7 +315,8 @@ fn shards_send_each_other_messages() {
         let total = sum.clone();
         shard.spawn(async move {
             loop {
-                total.set(total.get() + answers.receive().await.0);
+                let Told(number) = answers.receive().await;
+                total.set(total.get() + number);
             }
         });
         let none = shard.clone();

@@ -254,6 +254,12 @@ fn idle_connections_own_no_buffers() {
     drop(connections);
 }
 
+/// Once every shard runs: the driver opens some after the server says that it listens.
+fn descriptors_at_rest(server: &Binary) -> usize {
+    assert_eq!(get(server.http, "/livez").status, 200);
+    descriptors(server.pid())
+}
+
 // ---- churn -----------------------------------------------------------------------------------------
 
 #[test]
@@ -287,7 +293,7 @@ fn ten_thousand_connections_leave_descriptors_and_memory_where_they_were() {
     };
     let stats = || -> serde_json::Value { serde_json::from_slice(&get(server.http, "/__stats").body).expect("JSON") };
     let settle = || wait_until("all are gone", || stats()["total"]["connections"]["active"].as_u64() <= Some(1));
-    let files_before = descriptors(server.pid());
+    let files_before = descriptors_at_rest(&server);
     // The first round takes what is kept for reuse; the next ones must not take more.
     round(wanted);
     settle();
@@ -308,7 +314,7 @@ fn ten_thousand_connections_leave_descriptors_and_memory_where_they_were() {
 #[test]
 fn clients_that_reset_at_every_step_leave_nothing() {
     let server = Binary::start(&[]);
-    let files_before = descriptors(server.pid());
+    let files_before = descriptors_at_rest(&server);
     let body = format!("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n{}", "x".repeat(100_000));
     for round in 0..500 {
         let mut connection = TcpStream::connect(server.http).expect("it listens");
