@@ -205,7 +205,8 @@ impl<T: Transport> Connection<T> {
     /// Writes the answer's head, and its body if that is in memory.
     fn begin_answer(&mut self, response: Response, mut asked: Asked, incoming: Option<&mut Incoming>) -> Phase {
         let mut is_unread = self.is_broken;
-        asked.keep_alive &= !is_unread;
+        // A drain that began meanwhile: this is the last answer here.
+        asked.keep_alive &= !is_unread && !self.context.is_draining();
         match incoming {
             Some(body) if body.feed.is_abandoned() => {
                 is_unread = true;
