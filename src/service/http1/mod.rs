@@ -111,6 +111,8 @@ struct Connection<T> {
     info: Option<Rc<ConnInfo>>,
     /// When the present wait began, for the idle and the header deadline.
     waiting_since: u64,
+    /// A send was begun and nobody has asked since whether the peer took it.
+    is_sending: bool,
     stall: Stall,
 }
 
@@ -138,6 +140,7 @@ impl<T: Transport> Connection<T> {
             listener,
             info: None,
             waiting_since,
+            is_sending: false,
             stall: Stall::default(),
         }
     }
@@ -376,15 +379,23 @@ impl<T: Transport> Connection<T> {
             (true, true) => (DRAIN_IDLE_GRACE_MS, CloseCause::Drained),
             (true, false) => (config.idle_timeout_ms, CloseCause::IdleTimeout),
         };
-        let deadline = self.waiting_since.saturating_add(timeout);
+        let mut deadline = self.waiting_since.saturating_add(timeout);
+        if is_idle && self.is_sending {
+            // Most sends are complete by now, and asking each time costs: once, when one could have stalled.
+            deadline = deadline.min(self.stall.since.saturating_add(config.write_stall_ms));
+        }
         if self.io.now_ms() < deadline {
             self.wait_until(deadline, cx);
             return Poll::Pending;
         }
-        if is_idle && self.io.poll_sent(cx).is_pending() {
-            // Not idle: it is still taking its answer. The wait begins anew with each look.
-            self.waiting_since = self.io.now_ms();
-            return self.poll_stall(cx).map(Err);
+        if is_idle && self.is_sending {
+            if self.io.poll_sent(cx).is_pending() {
+                // Not idle: it is still taking its answer. The wait begins anew with each look.
+                self.waiting_since = self.io.now_ms();
+                return self.poll_stall(cx).map(Err);
+            }
+            self.is_sending = false;
+            return self.poll_waiting(cx);
         }
         if is_idle {
             return Poll::Ready(Err(cause));
@@ -404,6 +415,7 @@ impl<T: Transport> Connection<T> {
         match self.io.poll_sent(cx) {
             Poll::Ready(Ok(())) => {
                 self.io.send(&mut self.out);
+                self.is_sending = true;
                 self.stall = Stall { sent_bytes: self.io.sent_bytes(), since: self.io.now_ms() };
                 // Known to be on its way: most sends are complete before anybody asks again.
                 Ok(Poll::Ready(()))
