@@ -183,7 +183,9 @@ impl<T: Transport> Connection<T> {
                 },
                 Phase::Discarding { next, budget } => match self.poll_discard(&mut exchange.incoming, budget, cx) {
                     Poll::Ready(Ok(true)) => return Poll::Ready(Ok(*next)),
-                    Poll::Ready(Ok(false)) => return Poll::Ready(Ok(Next::Linger(CloseCause::ServerClosed))),
+                    Poll::Ready(Ok(false)) => {
+                        return Poll::Ready(Ok(Next::Linger(self.broken.unwrap_or(CloseCause::ServerClosed))));
+                    }
                     Poll::Ready(Err(cause)) => return Poll::Ready(Err(cause)),
                     Poll::Pending => return self.poll_exchange_deadline(exchange, cx),
                 },
@@ -204,7 +206,7 @@ impl<T: Transport> Connection<T> {
 
     /// Writes the answer's head, and its body if that is in memory.
     fn begin_answer(&mut self, response: Response, mut asked: Asked, incoming: Option<&mut Incoming>) -> Phase {
-        let mut is_unread = self.is_broken;
+        let mut is_unread = self.broken.is_some();
         // A drain that began meanwhile: this is the last answer here.
         asked.keep_alive &= !is_unread && !self.context.is_draining();
         match incoming {
@@ -218,7 +220,7 @@ impl<T: Transport> Connection<T> {
         }
         let (framing, mut next) = self.write_head(&response, asked);
         if let (true, Next::Close(cause)) = (is_unread, next) {
-            next = Next::Linger(cause);
+            next = Next::Linger(self.broken.unwrap_or(cause));
         }
         match self.write_body(response.into_body(), framing) {
             Some(body) => Phase::Streaming { body, framing, next, wait: HandlerWait::default() },
@@ -355,7 +357,7 @@ impl<T: Transport> Connection<T> {
                 Err(reject) => {
                     self.context.counters.rejects.by_status(reject.status().as_u16()).add(1);
                     body.feed.fail(BodyError::Malformed(reject));
-                    self.is_broken = true;
+                    self.broken = Some(CloseCause::Rejected);
                     return Pumped::End;
                 }
             };
@@ -387,7 +389,7 @@ impl<T: Transport> Connection<T> {
         budget: &mut usize,
         cx: &mut task::Context<'_>,
     ) -> Poll<Result<bool, CloseCause>> {
-        if self.is_broken {
+        if self.broken.is_some() {
             return Poll::Ready(Ok(false));
         }
         let Some(body) = incoming else { return Poll::Ready(Ok(true)) };
@@ -452,7 +454,7 @@ impl<T: Transport> Connection<T> {
                 }
                 self.context.counters.rejects.by_status(408).add(1);
                 body.feed.fail(BodyError::TimedOut);
-                self.is_broken = true;
+                self.broken = Some(CloseCause::BodyTimeout);
                 exchange.incoming = None;
                 return self.poll_exchange(exchange, cx);
             }

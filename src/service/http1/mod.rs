@@ -104,7 +104,7 @@ struct Connection<T> {
     requests: u64,
     is_eof: bool,
     /// A request body turned out malformed, too large or late: nothing after it is trusted.
-    is_broken: bool,
+    broken: Option<CloseCause>,
     /// A part of a head is here, and its deadline runs.
     is_partial: bool,
     listener: usize,
@@ -135,7 +135,7 @@ impl<T: Transport> Connection<T> {
             out: Outgoing::default(),
             requests: 0,
             is_eof: false,
-            is_broken: false,
+            broken: None,
             is_partial: false,
             listener,
             info: None,
