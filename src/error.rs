@@ -33,6 +33,8 @@ pub enum Error {
     Host(io::Error),
     /// The closure that builds a shard's application panicked, or a shard did.
     ShardPanicked,
+    /// A shard did not end when told to: a handler blocks its thread. That thread is left behind.
+    ShardStuck,
 }
 
 impl fmt::Display for Error {
@@ -57,6 +59,9 @@ impl fmt::Display for Error {
             }
             Self::Host(error) => write!(f, "cannot start the shards: {error}"),
             Self::ShardPanicked => f.write_str("a shard panicked; its message is above"),
+            Self::ShardStuck => f.write_str(
+                "a shard did not end: a handler blocks its thread; let such work run in spawn_blocking of its executor",
+            ),
         }
     }
 }
@@ -70,7 +75,7 @@ impl std::error::Error for Error {
             Self::Bind(error) => Some(error),
             Self::Router(error) => Some(error),
             Self::Executor(error) | Self::Ring(error) | Self::Host(error) => Some(error),
-            Self::Pin { .. } | Self::ShardPanicked => None,
+            Self::Pin { .. } | Self::ShardPanicked | Self::ShardStuck => None,
         }
     }
 }

@@ -249,8 +249,13 @@ pub const RETRY_AFTER_S: u32 = 1;
 pub const GLOMMIO_IO_MEMORY: usize = 64 * 1024;
 /// How long a shard may take to answer for its counters before it is listed as missing.
 pub const ANSWER_PATIENCE: Duration = Duration::from_millis(500);
+/// How long the shards may take to end once told to; then one is stuck in a handler that blocks, and is left behind.
+/// Together with the drain's default less than the 10 s of `docker stop`.
+pub const STOP_PATIENCE: Duration = Duration::from_secs(1);
 /// How long the shards may take to start.
 pub const START_PATIENCE: Duration = Duration::from_secs(20);
+
+const _: () = assert!((DRAIN_DELAY.as_secs() + DRAIN_TIMEOUT.as_secs() + STOP_PATIENCE.as_secs()) < 10, "docker stop");
 
 // ---- the command line ----------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ use crate::{
     config::{Address, ConfigError, ServerConfig},
     endpoints::{About, install},
     error::Error,
-    limits::{ANSWER_PATIENCE, START_PATIENCE},
+    limits::{ANSWER_PATIENCE, DRAIN_LOOK, START_PATIENCE, STOP_PATIENCE},
     preflight::{Preflight, preflight},
     ring::listen::{ListenOptions, Listeners, bind_all},
     router::Router,
@@ -33,7 +33,7 @@ use std::{
         mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel},
     },
     thread::{self, JoinHandle},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// An HTTP server, before it runs.
@@ -203,13 +203,13 @@ impl Server {
             match thread {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
-                    stop_all(&peers, threads);
+                    let _ = stop_all(&peers, threads, &heard); // what failed first is told
                     return Err(Error::Host(error));
                 }
             }
         }
         if let Err(error) = await_ready(&heard, shards) {
-            stop_all(&peers, threads);
+            let _ = stop_all(&peers, threads, &heard); // what failed first is told
             return Err(error);
         }
         let addresses = bound.addresses();
@@ -217,7 +217,7 @@ impl Server {
         let signals = match signals {
             Ok(signals) => signals,
             Err(error) => {
-                stop_all(&peers, threads);
+                let _ = stop_all(&peers, threads, &heard); // what failed first is told
                 return Err(error);
             }
         };
@@ -401,10 +401,26 @@ fn post_all(peers: &Peers, mail: impl Fn() -> Mail) {
     }
 }
 
-fn stop_all(peers: &Peers, threads: Vec<JoinHandle<()>>) {
+/// Ends all shards, and tells how it went. One that is stuck in a handler is left behind: no thread can be ended from
+/// outside, and to wait for it would be to hang with it.
+fn stop_all(peers: &Peers, threads: Vec<JoinHandle<()>>, heard: &Receiver<Note>) -> Result<(), Error> {
     post_all(peers, || Mail::Stop);
-    for thread in threads {
-        let _ = thread.join(); // a panic was caught and told inside
+    let deadline = Instant::now() + STOP_PATIENCE;
+    let mut outcome = Ok(());
+    loop {
+        // Before the last look at the notes: a shard tells how it ended before its thread does.
+        let has_ended = threads.iter().all(JoinHandle::is_finished);
+        while let Ok(note) = heard.recv_timeout(if has_ended { Duration::ZERO } else { DRAIN_LOOK }) {
+            if let Note::Ended(Err(error)) = note {
+                outcome = outcome.and(Err(error));
+            }
+        }
+        if has_ended {
+            return outcome;
+        }
+        if Instant::now() >= deadline {
+            return outcome.and(Err(Error::ShardStuck));
+        }
     }
 }
 
@@ -438,16 +454,11 @@ struct Keeper {
 impl Keeper {
     fn keep(mut self, signals: Option<signal_hook::iterator::Handle>) -> Result<(), Error> {
         let result = self.serve();
-        stop_all(&self.peers, std::mem::take(&mut self.threads));
+        let ended = stop_all(&self.peers, std::mem::take(&mut self.threads), &self.heard);
         if let Some(signals) = signals {
             signals.close();
         }
-        // A shard that failed says so with its last word.
-        let failed = self.heard.try_iter().find_map(|event| match event {
-            Note::Ended(result) => result.err(),
-            _ => None,
-        });
-        result.and(failed.map_or(Ok(()), Err))
+        result.and(ended)
     }
 
     /// Until every shard is to stop.
