@@ -180,6 +180,12 @@ pub const MEMLOCK_RETRY: Duration = Duration::from_secs(2);
 /// Pause between two such tries.
 pub const MEMLOCK_RETRY_PAUSE: Duration = Duration::from_millis(20);
 
+/// How long to try again when a port is in use: the kernel closes the listeners of a killed process with its rings,
+/// 6 to 24 ms after the process is gone (Linux 6.18), and a supervisor restarts at once.
+pub const PORT_RETRY: Duration = Duration::from_millis(500);
+/// Pause between two such tries.
+pub const PORT_RETRY_PAUSE: Duration = Duration::from_millis(5);
+
 /// Longest wait for the next bytes of a request body, and the time a body may take before
 /// `BODY_RATE_MIN` counts. Apache's RequestReadTimeout: 20 s.
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(20);
