@@ -329,7 +329,8 @@ impl Worker {
         let worker = self.clone();
         self.shard.spawn(async move {
             let peers = worker.shard.peers().clone();
-            while worker.acceptors.get() > 0 || peers.get(worker.shard.id()).connections() > 0 {
+            // All shards' connections, not only ours: another one may still hand us what it finds in its queue.
+            while worker.acceptors.get() > 0 || worker.refusals.get() > 0 || peers.connections() > 0 {
                 worker.shard.sleep(DRAIN_LOOK).await;
             }
             let _ = notes.send(Note::Drained);
