@@ -171,7 +171,10 @@ impl Server {
         let host = Host::read();
         let plan = ShardPlan::decide(config.shards, config.cpus.clone(), config.pin, &host).map_err(Error::Topology)?;
         let shards = plan.shards();
-        let checked = preflight(shards).map_err(|error| Error::RingUnavailable(Box::new(error)))?;
+        // On a thread of its own: rings tried on the caller's would go on interrupting its system calls (EINTR).
+        let checked = thread::scope(|scope| scope.spawn(|| preflight(shards)).join());
+        let checked = checked.map_err(|_| Error::ShardPanicked)?;
+        let checked = checked.map_err(|error| Error::RingUnavailable(Box::new(error)))?;
         let connections_max = checked.limits.connections_max(config.connections_max, shards);
 
         let mut bound = bind(&config, self.adopted, self.tcp, &plan)?;
