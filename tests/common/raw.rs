@@ -2,7 +2,7 @@
 
 use super::response::Response;
 use std::{
-    io::{ErrorKind, Read, Write},
+    io::{self, ErrorKind, Read, Write},
     net::{Shutdown, SocketAddr, TcpStream},
     time::Duration,
 };
@@ -34,6 +34,11 @@ impl Raw {
 
     pub(crate) fn send(&mut self, octets: impl AsRef<[u8]>) {
         self.stream.write_all(octets.as_ref()).expect("the server reads");
+    }
+
+    /// Sends, or says that the server has closed.
+    pub(crate) fn try_send(&mut self, octets: impl AsRef<[u8]>) -> io::Result<()> {
+        self.stream.write_all(octets.as_ref())
     }
 
     /// Sends FIN; reading goes on.
