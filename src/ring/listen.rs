@@ -36,7 +36,7 @@ pub struct ListenOptions {
     pub fast_open: bool,
     /// Which listener gets a connection.
     pub balance: Balance,
-    /// How long to try again while a port is in use.
+    /// How long to try again while the address is in use.
     pub patience: Duration,
     /// The core of each shard, if they are pinned. `Balance::Cpu` sends what arrives on a core to its shard;
     /// what arrives on any other core is spread over all.
@@ -78,10 +78,10 @@ pub struct Listeners {
 /// # Errors
 /// The address is in use, is not this host's, is forbidden, or the system failed; each with its cure.
 pub fn bind_all(address: &Address, shards: usize, options: &ListenOptions) -> Result<Listeners, BindError> {
-    match address {
-        Address::Tcp(wanted) => patiently(options.patience, || bind_tcp(*wanted, shards, options)),
+    patiently(options.patience, || match address {
+        Address::Tcp(wanted) => bind_tcp(*wanted, shards, options),
         Address::Unix { path, mode } => bind_unix(path, *mode, shards, options),
-    }
+    })
     .map_err(|(step, cause)| BindError { address: address.clone(), step, cause })
 }
 
