@@ -159,6 +159,10 @@ pub const FILES_RESERVED: usize = 256;
 /// eventfds, doorbell, blocking pool, listeners.
 pub const FILES_PER_SHARD: usize = 24;
 
+/// Descriptors of a process without which it does not start, beside those of its shards: standard streams, signals,
+/// the preflight's, a connection.
+pub const FILES_PER_PROCESS: usize = 16;
+
 /// Entries of the rings that the preflight opens: small, since a closed ring stays charged to
 /// `RLIMIT_MEMLOCK` for a moment, when the real ones are about to be opened.
 pub const PROBE_RING_ENTRIES: u32 = 8;
@@ -180,7 +184,7 @@ pub const MEMLOCK_RETRY: Duration = Duration::from_secs(2);
 /// Pause between two such tries.
 pub const MEMLOCK_RETRY_PAUSE: Duration = Duration::from_millis(20);
 
-/// How long to try again when a port is in use: the kernel closes the listeners of a killed process with its rings,
+/// How long to try again when an address is in use: the kernel closes the listeners of a killed process with its rings,
 /// 6 to 24 ms after the process is gone (Linux 6.18), and a supervisor restarts at once.
 pub const PORT_RETRY: Duration = Duration::from_millis(500);
 /// Pause between two such tries.

@@ -12,8 +12,11 @@ use crate::{
     endpoints::{About, install},
     error::Error,
     limits::{ANSWER_PATIENCE, DRAIN_LOOK, START_PATIENCE, STOP_PATIENCE},
-    preflight::{Preflight, preflight},
-    ring::listen::{ListenOptions, Listeners, bind_all},
+    preflight::{Preflight, explain, preflight},
+    ring::{
+        listen::{ListenOptions, Listeners, bind_all},
+        rlimit::files_needed,
+    },
     router::Router,
     service::tcp::TcpConnection,
     shard::{Mail, Peers, Reply, Shard},
@@ -175,6 +178,10 @@ impl Server {
         let checked = thread::scope(|scope| scope.spawn(|| preflight(shards)).join());
         let checked = checked.map_err(|_| Error::ShardPanicked)?;
         let checked = checked.map_err(|error| Error::RingUnavailable(Box::new(error)))?;
+        let (limit, needed) = (checked.limits.nofile.soft, files_needed(shards));
+        if limit < needed {
+            return Err(Error::FewFiles { limit, needed });
+        }
         let connections_max = checked.limits.connections_max(config.connections_max, shards);
 
         let mut bound = bind(&config, self.adopted, self.tcp, &plan)?;
@@ -213,7 +220,7 @@ impl Server {
         }
         if let Err(error) = await_ready(&heard, shards) {
             let _ = stop_all(&peers, threads, &heard); // what failed first is told
-            return Err(error);
+            return Err(explained(error, shards));
         }
         let addresses = bound.addresses();
         let signals = self.handles_signals.then(|| hear_signals(&notes)).transpose().map_err(Error::Host);
@@ -395,6 +402,16 @@ fn await_ready(heard: &Receiver<Note>, shards: usize) -> Result<(), Error> {
     Ok(())
 }
 
+/// A ring or an executor for which there is too little locked memory: with the figures and the cure.
+fn explained(error: Error, shards: usize) -> Error {
+    match &error {
+        Error::Executor(cause) | Error::Ring(cause) if cause.raw_os_error() == Some(libc::ENOMEM) => {
+            Error::RingUnavailable(Box::new(explain(cause, shards)))
+        }
+        _ => error,
+    }
+}
+
 fn post_all(peers: &Peers, mail: impl Fn() -> Mail) {
     for (id, peer) in peers.iter().enumerate() {
         // A full mailbox is a shard that does not run; one that ended wants no mail.
@@ -407,7 +424,9 @@ fn post_all(peers: &Peers, mail: impl Fn() -> Mail) {
 /// Ends all shards, and tells how it went. One that is stuck in a handler is left behind: no thread can be ended from
 /// outside, and to wait for it would be to hang with it.
 fn stop_all(peers: &Peers, threads: Vec<JoinHandle<()>>, heard: &Receiver<Note>) -> Result<(), Error> {
-    post_all(peers, || Mail::Stop);
+    for peer in peers.iter() {
+        let _ = peer.post(Mail::Stop); // those that have ended take none
+    }
     let deadline = Instant::now() + STOP_PATIENCE;
     let mut outcome = Ok(());
     loop {
