@@ -261,7 +261,11 @@ fn shared_port_outlives_the_first_server() {
 #[test]
 fn address_of_another_host_is_refused() {
     // TEST-NET-1 (RFC 5737): nobody has it.
-    refused(everycore(&["serve", "--shards", "1", "--listen", "192.0.2.1:0"]), 1, &["192.0.2.1", "does not have the address"]);
+    refused(
+        everycore(&["serve", "--shards", "1", "--listen", "192.0.2.1:0"]),
+        1,
+        &["192.0.2.1", "does not have the address"],
+    );
 }
 
 #[test]

@@ -7,7 +7,7 @@ use common::{
     live::{Live, PATIENCE, request, rss_kib, server, wait_until},
     raw::Raw,
 };
-use everycore::{Inbox, Request, Response, Router, Shard, http::Body, config::Balance};
+use everycore::{Inbox, Request, Response, Router, Shard, config::Balance, http::Body};
 use futures_lite::{AsyncReadExt, AsyncWriteExt, StreamExt, stream};
 use socket2::SockRef;
 use std::{

@@ -35,7 +35,8 @@ fn connections_wanted(wanted: usize) -> usize {
 
 #[test]
 fn connection_over_the_limit_gets_503_and_the_next_is_served() {
-    let live = Live::with(server(2).configure(|config| config.connections_max = 3), |_| Router::new().get("/", |_| "ok"));
+    let live =
+        Live::with(server(2).configure(|config| config.connections_max = 3), |_| Router::new().get("/", |_| "ok"));
     let mut served: Vec<Raw> = (0..3).map(|_| Raw::connect(live.http)).collect();
     for connection in &mut served {
         assert_eq!(connection.exchange(request("/")).status, 200);
@@ -70,7 +71,8 @@ fn closed(closed: &everycore::stats::ClosedSnapshot) -> u64 {
 
 #[test]
 fn crowd_over_the_limit_leaves_no_trace() {
-    let live = Live::with(server(2).configure(|config| config.connections_max = 10), |_| Router::new().get("/", |_| "ok"));
+    let live =
+        Live::with(server(2).configure(|config| config.connections_max = 10), |_| Router::new().get("/", |_| "ok"));
     let address = live.http;
     let crowd: Vec<_> = (0..8)
         .map(|_| {
@@ -82,7 +84,8 @@ fn crowd_over_the_limit_leaves_no_trace() {
                     let asked = connection.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
                     // Of those that are too many even for a refusal, the connection is closed without a word.
                     if asked.and_then(|()| connection.read_to_string(&mut answer)).is_ok() {
-                        let is_known = ["", "HTTP/1.1 200 ", "HTTP/1.1 503 "].iter().any(|start| answer.starts_with(start));
+                        let is_known =
+                            ["", "HTTP/1.1 200 ", "HTTP/1.1 503 "].iter().any(|start| answer.starts_with(start));
                         assert!(is_known, "{answer:?}");
                         served += u64::from(answer.starts_with("HTTP/1.1 200 "));
                     }
@@ -151,7 +154,7 @@ fn accepting_pauses_without_descriptors_and_resumes_by_itself() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("address");
     let child = Command::new("sh")
-        .args(["-c", &format!("ulimit -n {STARVED_FILES}; exec \"$0\" --exact starved_server"),])
+        .args(["-c", &format!("ulimit -n {STARVED_FILES}; exec \"$0\" --exact starved_server")])
         .arg(env::current_exe().expect("this program"))
         .env(STARVED, &file)
         .stdout(std::process::Stdio::null())

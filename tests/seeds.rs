@@ -24,7 +24,8 @@ fn hundred_greetings_are_all_the_same() {
     for _ in 0..50 {
         assert_eq!(kept.exchange(request("/yo")).body, b"Hey!");
     }
-    let clients: Vec<_> = (0..10).map(|_| thread::spawn(move || (0..10).map(|_| get(address, "/yo").body).collect::<Vec<_>>())).collect();
+    let clients: Vec<_> =
+        (0..10).map(|_| thread::spawn(move || (0..10).map(|_| get(address, "/yo").body).collect::<Vec<_>>())).collect();
     for client in clients {
         assert!(client.join().expect("it is answered").iter().all(|body| body == b"Hey!"));
     }

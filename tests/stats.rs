@@ -131,9 +131,9 @@ fn deadlines_are_counted_by_kind() {
         config.handler_timeout = Some(10 * soon);
     });
     let live = Live::with(server, |_| {
-        Router::new().get("/never", |_| std::future::pending::<&str>()).post("/body", |mut req: Request| async move {
-            req.take_body().bytes(100).await.map(|_| "all")
-        })
+        Router::new()
+            .get("/never", |_| std::future::pending::<&str>())
+            .post("/body", |mut req: Request| async move { req.take_body().bytes(100).await.map(|_| "all") })
     });
     let check = |sent: &str, status: Option<u16>, count: fn(&ShardSnapshot) -> u64| {
         let mut connection = Raw::connect(live.http);

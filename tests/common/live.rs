@@ -1,7 +1,9 @@
 //! A server of the library inside the test's own process, and ways to look at what happens without sleeping blindly.
 
 use super::{raw::Raw, response::Response};
-use everycore::{Error, Handle, Router, Running, Server, Shard, config::Address, stats::ServerSnapshot, topology::PinMode};
+use everycore::{
+    Error, Handle, Router, Running, Server, Shard, config::Address, stats::ServerSnapshot, topology::PinMode,
+};
 use std::{
     fs,
     net::SocketAddr,

@@ -36,11 +36,7 @@ impl Server {
     /// # Panics
     /// As [`start`](Self::start).
     pub(crate) fn launch(mut command: Command) -> Self {
-        let mut child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the built binary starts");
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the built binary starts");
         let stdout = child.stdout.take().expect("stdout is piped");
         let (sender, lines) = mpsc::channel();
         // Reads to the end, whoever listens: a full pipe would stop the server.
