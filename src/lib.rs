@@ -25,6 +25,7 @@ mod shard;
 // 5
 pub mod service;
 // 6
+pub mod testing;
 mod worker;
 // 7
 mod endpoints;

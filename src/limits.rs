@@ -54,8 +54,9 @@ pub const RING_SQ_ENTRIES: u32 = 1024;
 pub const RING_CQ_ENTRIES: u32 = 8192;
 /// Buffers the kernel may pick from when bytes arrive (a power of two).
 pub const RECV_BUFFERS: usize = 256;
-/// Bytes of each of them: one receive completion carries at most so many.
-pub const RECV_BUFFER_BYTES: usize = 8 * 1024;
+/// Bytes of each of them: one receive completion carries at most so many. A cache line more than a power of two,
+/// so that the beginnings of the buffers do not all fall into the same cache set.
+pub const RECV_BUFFER_BYTES: usize = 8 * 1024 + 64;
 /// Received bytes nobody has read yet at which a socket stops receiving.
 pub const INBOX_HIGH_BYTES: usize = 64 * 1024;
 /// Completions handled in one turn before tasks run again.
@@ -277,3 +278,14 @@ pub const ECHO_ONCE_TIMEOUT: Duration = Duration::from_secs(10);
 pub const HEALTHCHECK_TIMEOUT: Duration = Duration::from_secs(3);
 /// Bytes of an answer that `healthcheck` reads in search of its status.
 pub const HEALTHCHECK_ANSWER_BYTES_MAX: usize = 8 * 1024;
+
+// ---- testing -------------------------------------------------------------------------------------
+
+/// Bytes that a service reads at once of a connection in memory: what a buffer of the ring brings.
+pub const TEST_READ_BYTES_MAX: usize = RECV_BUFFER_BYTES;
+/// Polls of a service in memory without anything new from outside, after which it is called a loop.
+pub const TEST_TURNS_MAX: usize = 1_000_000;
+/// Bytes of an answer that the test client takes ahead of its reader.
+pub const TEST_WINDOW_BYTES: usize = 64 * 1024;
+/// How long the test client waits for a handler that nothing in the test wakes; longer than any thread takes to.
+pub const TEST_PATIENCE: Duration = Duration::from_secs(5);

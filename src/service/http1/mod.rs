@@ -109,10 +109,10 @@ struct Connection<T> {
     is_partial: bool,
     listener: usize,
     info: Option<Rc<ConnInfo>>,
+    /// It waited when it saw the drain: the grace runs from then, however long it had been idle.
+    is_in_grace: bool,
     /// When the present wait began, for the idle and the header deadline.
     waiting_since: u64,
-    /// A send was begun and nobody has asked since whether the peer took it.
-    is_sending: bool,
     stall: Stall,
 }
 
@@ -139,8 +139,8 @@ impl<T: Transport> Connection<T> {
             is_partial: false,
             listener,
             info: None,
+            is_in_grace: false,
             waiting_since,
-            is_sending: false,
             stall: Stall::default(),
         }
     }
@@ -150,10 +150,14 @@ impl<T: Transport> Connection<T> {
             let next = match self.next_head() {
                 Ok(Some(head)) => match self.respond(head) {
                     Responded::Now(next) => next,
-                    Responded::Later(mut exchange) => match poll_fn(|cx| self.poll_exchange(&mut exchange, cx)).await {
-                        Ok(next) => next,
-                        Err(cause) => return cause,
-                    },
+                    Responded::Later(mut exchange) => {
+                        let result = poll_fn(|cx| self.poll_exchange(&mut exchange, cx)).await;
+                        self.let_go(exchange);
+                        match result {
+                            Ok(next) => next,
+                            Err(cause) => return cause,
+                        }
+                    }
                 },
                 Ok(None) => match self.fill().await {
                     Ok(next) => next,
@@ -245,14 +249,11 @@ impl<T: Transport> Connection<T> {
             self.out.buf = take_buffer();
         }
         let date = self.context.date_lines(self.io.now_ms());
-        let how = Encoding {
-            version: asked.version,
-            head_only: asked.head_only,
-            keep_alive: asked.keep_alive,
-            server_and_date: &date,
-        };
+        // Asked again: the drain may have begun while the handler was at work.
+        let keep_alive = asked.keep_alive && !self.context.is_draining();
+        let how = Encoding { version: asked.version, head_only: asked.head_only, keep_alive, server_and_date: &date };
         let framing = encode_head(&mut self.out.buf, response, &how);
-        let closes = !asked.keep_alive || response.is_closing() || framing == BodyFraming::UntilClose;
+        let closes = !keep_alive || response.is_closing() || framing == BodyFraming::UntilClose;
         let next = match closes {
             false => Next::Request,
             true if self.context.is_draining() => Next::Close(CloseCause::Drained),
@@ -267,7 +268,10 @@ impl<T: Transport> Connection<T> {
     /// Writes a body that is in memory; gives one back that has to be streamed.
     fn write_body(&mut self, mut body: Body, framing: BodyFraming) -> Option<Body> {
         match framing {
-            BodyFraming::None | BodyFraming::Length(0) => None,
+            BodyFraming::None | BodyFraming::Length(0) => {
+                self.let_go(body);
+                None
+            }
             BodyFraming::Length(_) => match body.as_slice() {
                 Some(bytes) if bytes.len() <= COPIED_BODY_BYTES_MAX => {
                     self.out.buf.extend_from_slice(bytes);
@@ -306,23 +310,31 @@ impl<T: Transport> Connection<T> {
         Next::Linger(CloseCause::Error)
     }
 
+    /// Drops what is an author's; a destructor that panics is counted.
+    fn let_go<A>(&self, value: A) {
+        if catch_unwind(AssertUnwindSafe(|| drop(value))).is_err() {
+            self.context.counters.handler_panics.add(1);
+            log::error!("a destructor of a handler's panicked");
+        }
+    }
+
     /// Writes an answer of the server's own, as the application's error page has it.
     fn answer_error(&mut self, status: StatusCode, reason: &'static str, asked: Asked) {
         let info = ErrorInfo { status, reason: reason.into(), request: None };
         let app = &self.context.app;
+        // A page that panics, or that streams, is not worth waiting for.
         let response = catch_unwind(AssertUnwindSafe(|| app.error_answer(&info)))
-            .unwrap_or_else(|_| Response::text(reason).with_status(status));
+            .ok()
+            .filter(|page| page.body().as_slice().is_some())
+            .unwrap_or_else(|| Response::text(format!("{status}: {reason}\n")).with_status(status));
         let (framing, _) = self.write_head(&response, asked);
-        let body = response.into_body();
-        // A page that streams is not worth waiting for: its length was announced as chunked, so end it.
-        if self.write_body(body, framing).is_some() && framing == BodyFraming::Chunked {
-            self.out.buf.extend_from_slice(b"0\r\n\r\n");
-        }
+        self.write_body(response.into_body(), framing);
     }
 
     fn info(&mut self) -> Rc<ConnInfo> {
-        let (io, listener) = (&self.io, self.listener);
-        self.info.get_or_insert_with(|| Rc::new(io.conn_info().on_listener(listener))).clone()
+        let (io, listener, max) = (&self.io, self.listener, self.context.config.body_bytes_max);
+        let info = || Rc::new(io.conn_info().on_listener(listener).with_body_bytes_max(max));
+        self.info.get_or_insert_with(info).clone()
     }
 
     // ---- waiting ---------------------------------------------------------------------------------
@@ -359,10 +371,8 @@ impl<T: Transport> Connection<T> {
             if !self.unread().is_empty() {
                 return Poll::Ready(Ok(self.refuse(Reject::Incomplete, false)));
             }
-            return match flushed {
-                Poll::Ready(()) => Poll::Ready(Err(CloseCause::PeerClosed)),
-                Poll::Pending => self.poll_stall(cx).map(Err),
-            };
+            // Not before it has all its answers: what is handed over but not sent would be lost.
+            return Poll::Ready(Ok(Next::Close(CloseCause::PeerClosed)));
         }
         if flushed.is_pending() {
             return self.poll_stall(cx).map(Err);
@@ -374,28 +384,29 @@ impl<T: Transport> Connection<T> {
     fn poll_waiting(&mut self, cx: &mut task::Context<'_>) -> Poll<Result<Next, CloseCause>> {
         let config = &self.context.config;
         let is_idle = self.unread().is_empty();
+        if is_idle && self.context.is_draining() && !std::mem::replace(&mut self.is_in_grace, true) {
+            self.waiting_since = self.io.now_ms();
+        }
         let (timeout, cause) = match (is_idle, self.context.is_draining()) {
             (false, _) => (config.header_timeout_ms, CloseCause::HeaderTimeout),
             (true, true) => (DRAIN_IDLE_GRACE_MS, CloseCause::Drained),
             (true, false) => (config.idle_timeout_ms, CloseCause::IdleTimeout),
         };
-        let mut deadline = self.waiting_since.saturating_add(timeout);
-        if is_idle && self.is_sending {
-            // Most sends are complete by now, and asking each time costs: once, when one could have stalled.
-            deadline = deadline.min(self.stall.since.saturating_add(config.write_stall_ms));
-        }
-        if self.io.now_ms() < deadline {
-            self.wait_until(deadline, cx);
-            return Poll::Pending;
-        }
-        if is_idle && self.is_sending {
-            if self.io.poll_sent(cx).is_pending() {
-                // Not idle: it is still taking its answer. The wait begins anew with each look.
-                self.waiting_since = self.io.now_ms();
+        let deadline = self.waiting_since.saturating_add(timeout);
+        let now = self.io.now_ms();
+        if now < deadline {
+            // The last answer was handed over unwatched. When its time is up, look whether it was taken.
+            let stall = self.stall.since.saturating_add(self.context.config.write_stall_ms);
+            if now >= stall && self.io.poll_sent(cx).is_pending() {
                 return self.poll_stall(cx).map(Err);
             }
-            self.is_sending = false;
-            return self.poll_waiting(cx);
+            self.wait_until(if now < stall { stall.min(deadline) } else { deadline }, cx);
+            return Poll::Pending;
+        }
+        if is_idle && self.io.poll_sent(cx).is_pending() {
+            // Not idle: it is still taking its answer. The wait begins anew with each look.
+            self.waiting_since = self.io.now_ms();
+            return self.poll_stall(cx).map(Err);
         }
         if is_idle {
             return Poll::Ready(Err(cause));
@@ -415,7 +426,6 @@ impl<T: Transport> Connection<T> {
         match self.io.poll_sent(cx) {
             Poll::Ready(Ok(())) => {
                 self.io.send(&mut self.out);
-                self.is_sending = true;
                 self.stall = Stall { sent_bytes: self.io.sent_bytes(), since: self.io.now_ms() };
                 // Known to be on its way: most sends are complete before anybody asks again.
                 Ok(Poll::Ready(()))
@@ -497,6 +507,7 @@ pub(crate) async fn linger<T: Transport>(io: &mut T) {
     let deadline = io.now_ms() + LINGER_TIMEOUT_MS;
     let mut thrown_away = Vec::new();
     let mut is_shut = false;
+    io.set_deadline(deadline);
     poll_fn(|cx| {
         loop {
             if io.now_ms() >= deadline {
@@ -513,12 +524,10 @@ pub(crate) async fn linger<T: Transport>(io: &mut T) {
             thrown_away.clear();
             match io.poll_read(cx, &mut thrown_away) {
                 Poll::Ready(Ok(1..)) => {}
-                Poll::Ready(Ok(0)) if !is_shut => return io.poll_sent(cx).map(|_| ()),
+                // Its end is here, but it has not taken all of ours.
+                Poll::Ready(Ok(0)) if !is_shut && io.poll_sent(cx).is_pending() => return io.poll_deadline(cx),
                 Poll::Ready(_) => return Poll::Ready(()),
-                Poll::Pending => {
-                    io.set_deadline(deadline);
-                    return io.poll_deadline(cx);
-                }
+                Poll::Pending => return io.poll_deadline(cx),
             }
         }
     })
