@@ -138,6 +138,50 @@ fn connections_that_wait_for_accept_are_served_by_a_drain() {
 }
 
 #[test]
+fn connection_handed_to_a_shard_that_has_drained_is_served() {
+    // Shard 0 is kept busy; meanwhile shard 1 drains and has nothing left. Then shard 0 finds connections in its queue
+    // and hands every other one to shard 1, where they take a while.
+    let (release, held) = std::sync::mpsc::channel::<()>();
+    let held = std::sync::Mutex::new(Some(held));
+    let live = Live::with(server(2).configure(|config| config.balance = Balance::RoundRobin), move |shard| {
+        let id = shard.id();
+        let held = (id == 0).then(|| held.lock().expect("one shard").take().expect("one shard"));
+        Router::new()
+            .get("/id", move |_| id.to_string())
+            .get("/hold", move |_| held.as_ref().map(|held| held.recv().map_or("gone", |()| "held")))
+            .get("/", move |_| {
+                let shard = shard.clone();
+                async move {
+                    if shard.id() == 1 {
+                        shard.sleep(Duration::from_millis(300)).await;
+                    }
+                    "ok"
+                }
+            })
+    });
+    let mut holding = loop {
+        let mut connection = Raw::connect(live.http);
+        if connection.exchange(request("/id")).body == b"0" {
+            break connection;
+        }
+    };
+    holding.send(request("/hold"));
+    wait_until("shard 0 is busy", || live.stats().missing == [0]);
+    let mut waiting: Vec<Raw> = (0..40).map(|_| Raw::connect(live.http)).collect();
+    waiting.iter_mut().for_each(|connection| connection.send(request("/")));
+    // Those that shard 1 serves have their answers; the others wait for shard 0.
+    let own = |live: &Live| live.stats().shards.first().map_or(0, |shard| shard.counters.connections.active);
+    wait_until("shard 1 has its own", || own(&live) > 0);
+    live.handle.shutdown();
+    wait_until("shard 1 has none left", || own(&live) == 0);
+    release.send(()).expect("it waits");
+    for connection in &mut waiting {
+        assert_eq!(connection.response("GET").body, b"ok");
+    }
+    live.wait().expect("it drains");
+}
+
+#[test]
 fn readiness_ends_before_service_does() {
     let mut server = Binary::start(&["--drain-delay", "1s"]);
     let mut kept = Raw::connect(server.http);
