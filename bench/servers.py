@@ -56,9 +56,9 @@ def raw(name, about, program=None):
     return Server(name, about, command, constant=True, build="cargo build --release -p raw in bench/peers")
 
 
-def everycore(name, shards):
+def everycore(name, shards, program=ROOT / "target/release/everycore"):
     listen = "127.0.0.1:{port}"
-    command = (str(ROOT / "target/release/everycore"), "serve", "--listen", listen,
+    command = (str(program), "serve", "--listen", listen,
                "--shards", str(shards), "--cpus", "{cpus}")
     return Server(name, f"this repository's server, {shards} shard{'s' * (shards > 1)}", command,
                   {"small": "/small", "echo": "/echo", "big": "/fast", "churn": "/small"},

@@ -54,8 +54,9 @@ pub const RING_SQ_ENTRIES: u32 = 1024;
 pub const RING_CQ_ENTRIES: u32 = 8192;
 /// Buffers the kernel may pick from when bytes arrive (a power of two).
 pub const RECV_BUFFERS: usize = 256;
-/// Bytes of each of them: one receive completion carries at most so many.
-pub const RECV_BUFFER_BYTES: usize = 8 * 1024;
+/// Bytes of each of them: one receive completion carries at most so many. A cache line more than a power of two,
+/// so that the beginnings of the buffers do not all fall into the same cache set.
+pub const RECV_BUFFER_BYTES: usize = 8 * 1024 + 64;
 /// Received bytes nobody has read yet at which a socket stops receiving.
 pub const INBOX_HIGH_BYTES: usize = 64 * 1024;
 /// Completions handled in one turn before tasks run again.

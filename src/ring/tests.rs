@@ -138,6 +138,20 @@ fn echo_returns_every_byte_on_many_connections() {
 }
 
 #[test]
+fn one_connection_costs_one_enter_a_request() {
+    const REQUESTS: u64 = 2_000;
+    let ((), stats) = with_echo_server(RingOptions::default(), |address| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        for _ in 0..REQUESTS {
+            exchange(&mut stream, b"ping");
+        }
+    });
+    // Beside the requests: ticks, parks and what they take, of which a loaded machine has more.
+    let beside = 2 * stats.ticks + 8 * stats.parks + 20;
+    assert!(stats.enters <= REQUESTS + REQUESTS / 10 + beside, "{stats:?}");
+}
+
+#[test]
 fn tiny_submission_queue_serves_more_operations_than_it_holds() {
     let options = RingOptions { sq_entries: 2, ..RingOptions::default() };
     with_echo_server(options, |address| {
