@@ -87,7 +87,7 @@ pub(crate) enum Note {
 pub(crate) fn run(setup: Setup) {
     let notes = setup.notes.clone();
     let result = catch_unwind(AssertUnwindSafe(|| work(setup)));
-    let result = result.unwrap_or_else(|_| Err(Error::ShardPanicked));
+    let result = result.unwrap_or(Err(Error::ShardPanicked));
     // The server is gone if nobody listens: nothing is left to tell.
     let _ = notes.send(Note::Ended(result));
 }
@@ -102,10 +102,10 @@ fn work(setup: Setup) -> Result<(), Error> {
     };
     // Before the thread is pinned: the blocking thread must not inherit the shard's core.
     let executor = retry_short_of_memory(crate::limits::MEMLOCK_RETRY, make).map_err(Error::Executor)?;
-    if let Some(core) = setup.core {
-        if !core_affinity::set_for_current(core_affinity::CoreId { id: core }) {
-            return Err(Error::Pin { core });
-        }
+    if let Some(core) = setup.core
+        && !core_affinity::set_for_current(core_affinity::CoreId { id: core })
+    {
+        return Err(Error::Pin { core });
     }
     executor.run(async move {
         let options = RingOptions {
@@ -175,7 +175,7 @@ impl Worker {
                         self.serve(fd, listener);
                     }
                     Mail::Ask { question, reply } => self.shard.answer(question, &reply),
-                    Mail::Answer { question, stats } => self.shard.take_answer(question, stats),
+                    Mail::Answer { question, stats } => self.shard.take_answer(question, *stats),
                     Mail::Message(message) => self.shard.deliver(message),
                     Mail::Drain => self.clone().start_drain(setup.notes.clone()),
                     Mail::Stop => return,

@@ -489,7 +489,10 @@ mod tests {
                 assert_eq!(used.parse(input.as_bytes(), &HeadLimits::default()), fresh_result);
                 assert_eq!(format!("{used:?}"), format!("{fresh:?}"));
                 assert!(used.headers().eq(fresh.headers()));
-                assert_eq!((used.path(), used.query(), used.authority()), (fresh.path(), fresh.query(), fresh.authority()));
+                assert_eq!(
+                    (used.path(), used.query(), used.authority()),
+                    (fresh.path(), fresh.query(), fresh.authority())
+                );
                 assert_eq!(used.parse(&input.as_bytes()[..second.len() - 1], &HeadLimits::default()), Ok(None));
                 let under_tight = Head::new().parse(input.as_bytes(), &tight);
                 assert_eq!(used.parse(input.as_bytes(), &tight), under_tight, "other limits are obeyed");

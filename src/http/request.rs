@@ -41,6 +41,7 @@ pub struct Request {
 pub struct ConnInfo {
     addrs: OnceCell<ConnAddrs>,
     listener: usize,
+    body_bytes_max: Option<usize>,
     look_up: Option<Box<dyn Fn() -> ConnAddrs>>,
 }
 
@@ -67,6 +68,16 @@ impl ConnInfo {
     /// The same, as accepted by the server's listener of this number.
     pub fn on_listener(self, listener: usize) -> Self {
         ConnInfo { listener, ..self }
+    }
+
+    /// The same, with another bound than the default on bodies that are collected.
+    pub fn with_body_bytes_max(self, max: usize) -> Self {
+        ConnInfo { body_bytes_max: Some(max), ..self }
+    }
+
+    /// Bytes of a body that a handler collects at most.
+    pub fn body_bytes_max(&self) -> usize {
+        self.body_bytes_max.unwrap_or(limits::BODY_BUFFERED_BYTES_MAX)
     }
 
     /// Which of the server's listeners accepted the connection, from 0 in the order they were named.
@@ -227,16 +238,6 @@ impl Request {
     /// The body, leaving an empty one: for handlers that go on to use the head.
     pub fn take_body(&mut self) -> Body {
         std::mem::take(&mut self.body)
-    }
-
-    /// Reads the body as JSON, at most `max` bytes of it.
-    ///
-    /// # Errors
-    /// Those of [`Body::bytes`], and [`BodyError::NotJson`](super::BodyError::NotJson).
-    #[cfg(feature = "json")]
-    pub async fn json<T: serde::de::DeserializeOwned>(&mut self, max: usize) -> Result<T, super::BodyError> {
-        let json = self.take_body().bytes(max).await?;
-        serde_json::from_slice(&json).map_err(super::BodyError::NotJson)
     }
 
     /// What others attached to the request.
@@ -490,15 +491,5 @@ mod tests {
         assert!(request.extensions().is_none());
         request.extensions_mut().insert(5u8);
         assert_eq!(request.extensions().and_then(|e| e.get::<u8>()), Some(&5));
-    }
-
-    #[cfg(feature = "json")]
-    #[test]
-    fn json_is_read_within_its_limit() {
-        let post = |body: &'static str| Request::builder(Method::POST, "/").body(body).unwrap();
-        let read = |mut request: Request, max| futures_lite::future::block_on(request.json::<Vec<u8>>(max));
-        assert_eq!(read(post("[1,2]"), 5).unwrap(), [1, 2]);
-        assert_eq!(read(post("[1,2]"), 4).unwrap_err().status(), 413);
-        assert_eq!(read(post("[1,"), 5).unwrap_err().status(), 400);
     }
 }

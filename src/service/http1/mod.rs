@@ -318,8 +318,9 @@ impl<T: Transport> Connection<T> {
     }
 
     fn info(&mut self) -> Rc<ConnInfo> {
-        let (io, listener) = (&self.io, self.listener);
-        self.info.get_or_insert_with(|| Rc::new(io.conn_info().on_listener(listener))).clone()
+        let (io, listener, max) = (&self.io, self.listener, self.context.config.body_bytes_max);
+        let info = || Rc::new(io.conn_info().on_listener(listener).with_body_bytes_max(max));
+        self.info.get_or_insert_with(info).clone()
     }
 
     // ---- waiting ---------------------------------------------------------------------------------
