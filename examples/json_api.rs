@@ -25,7 +25,7 @@ struct Mean {
 
 /// `?` answers 415, 413, 400 or 422 for a body that is not what was asked for.
 async fn mean(mut req: Request) -> Result<Response, ExtractError> {
-    let Numbers { numbers } = req.json_as().await?;
+    let Numbers { numbers } = req.json().await?;
     let count = numbers.len();
     Ok(Response::json(&Mean { count, mean: numbers.iter().sum::<f64>() / count.max(1) as f64 }))
 }

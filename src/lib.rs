@@ -47,7 +47,7 @@
 //! # Features
 //!
 //! - `cli` (default): the `everycore` program, its flags and its demo. Services that embed the library leave it out.
-//! - `json` (default): [`Response::json`] and [`Request::json_as`].
+//! - `json` (default): [`Response::json`] and [`Request::json`].
 
 // Floors: a module imports from its own floor and below only (ARCHITECTURE.md).
 // 0
