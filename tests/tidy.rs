@@ -220,14 +220,12 @@ fn files_have_one_noun_and_a_header() {
 }
 
 #[test]
-fn code_neither_unwraps_nor_leaves_work_behind() {
+fn code_neither_unwraps_nor_prints() {
     let mut faults = Vec::new();
     for source in sources("src").iter().filter(|source| !source.is_test()) {
         for (at, line) in source.lines() {
-            for found in [".unwrap()", "todo!(", "unimplemented!(", "dbg!("] {
-                if line.contains(found) {
-                    faults.push(format!("{}:{at}: {found}", source.path));
-                }
+            if line.contains(".unwrap()") {
+                faults.push(format!("{}:{at}: unwraps; say why it cannot fail", source.path));
             }
             if (line.contains("println!(") || line.contains("print!(")) && !source.path.starts_with("src/cli") {
                 faults.push(format!("{}:{at}: prints; only the command line does", source.path));
