@@ -7,7 +7,6 @@ use crate::{
 use std::{fmt, io};
 
 /// Why a server could not start, or ended before it was asked to.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// A setting cannot be used.
@@ -84,6 +83,13 @@ fn cure(error: &io::Error) -> &'static str {
     }
 }
 
+/// As `Display`: what a `main` that returns this prints has to name the cause and the cure, too.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
@@ -95,5 +101,16 @@ impl std::error::Error for Error {
             Self::Executor(error) | Self::Ring(error) | Self::Host(error) => Some(error),
             Self::FewFiles { .. } | Self::Pin { .. } | Self::ShardPanicked | Self::ShardStuck => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_out_of_main_names_the_cure() {
+        let printed = format!("{:?}", Error::Pin { core: 7 });
+        assert!(printed.contains("core 7") && printed.contains("--pin off"), "{printed}");
     }
 }
