@@ -7,29 +7,28 @@
 //!                     └──────────────second signal, a shard ended──────────────────────────────────▲
 //! ```
 
+mod bound;
+
+use self::bound::{Bound, bind};
 use crate::{
     config::{Address, ConfigError, ServerConfig},
     endpoints::{About, install},
     error::Error,
     limits::{ANSWER_PATIENCE, DRAIN_LOOK, START_PATIENCE, STOP_PATIENCE},
     preflight::{Preflight, explain, preflight},
-    ring::{
-        listen::{ListenOptions, Listeners, bind_all},
-        rlimit::files_needed,
-    },
+    ring::rlimit::files_needed,
     router::Router,
     service::tcp::TcpConnection,
     shard::{Mail, Peers, Reply, Shard},
     stats::{Engine, ServerSnapshot},
     topology::{Host, ShardPlan},
-    worker::{self, Factory, Note, Purpose, Setup, TcpFactory},
+    worker::{self, Factory, Note, Setup, TcpFactory},
 };
 use std::{
     fmt,
     future::Future,
     io,
     net::TcpListener,
-    os::fd::OwnedFd,
     sync::{
         Arc,
         atomic::Ordering,
@@ -335,52 +334,6 @@ impl fmt::Debug for Handle {
 }
 
 // ---- starting ------------------------------------------------------------------------------------
-
-/// What all shards listen at.
-struct Bound {
-    listeners: Vec<(Listeners, Purpose)>,
-}
-
-fn bind(
-    config: &ServerConfig,
-    adopted: Vec<TcpListener>,
-    tcp: Vec<(Address, TcpFactory)>,
-    plan: &ShardPlan,
-) -> Result<Bound, Error> {
-    let options = ListenOptions::new(config, plan);
-    let shards = plan.shards();
-    let mut listeners = Vec::new();
-    for address in &config.listen {
-        listeners.push((bind_all(address, shards, &options).map_err(Error::Bind)?, Purpose::Http));
-    }
-    for listener in adopted {
-        let address = Address::Tcp(listener.local_addr().map_err(Error::Host)?);
-        let fds = (0..shards).map(|_| listener.try_clone().map(OwnedFd::from));
-        let fds = fds.collect::<io::Result<Vec<_>>>().map_err(Error::Host)?;
-        listeners.push((Listeners { address, fds, socket_file: None }, Purpose::Http));
-    }
-    for (address, factory) in tcp {
-        listeners.push((bind_all(&address, shards, &options).map_err(Error::Bind)?, Purpose::Tcp(factory)));
-    }
-    Ok(Bound { listeners })
-}
-
-impl Bound {
-    /// This shard's descriptors; each shard takes its own once.
-    fn take_shard(&mut self, id: usize) -> Vec<(OwnedFd, Purpose)> {
-        debug_assert!(self.listeners.iter().all(|(listeners, _)| !listeners.fds.is_empty()), "shard {id}");
-        self.listeners.iter_mut().map(|(listeners, purpose)| (listeners.fds.remove(0), purpose.clone())).collect()
-    }
-
-    fn addresses(&self) -> Vec<Address> {
-        self.listeners.iter().map(|(listeners, _)| listeners.address.clone()).collect()
-    }
-
-    fn http_addresses(&self) -> Vec<Address> {
-        let http = self.listeners.iter().filter(|(_, purpose)| matches!(purpose, Purpose::Http));
-        http.map(|(listeners, _)| listeners.address.clone()).collect()
-    }
-}
 
 fn engine(checked: &Preflight) -> Engine {
     let set_up = ["SINGLE_ISSUER", "DEFER_TASKRUN", "COOP_TASKRUN", "TASKRUN_FLAG", "SUBMIT_ALL", "CQSIZE", "CLAMP"];

@@ -20,6 +20,7 @@
 
 mod context;
 mod exchange;
+mod incoming;
 #[cfg(test)]
 mod tests;
 mod waiting;
@@ -27,7 +28,7 @@ mod waiting;
 pub use context::{Context, Http1Config};
 pub(crate) use waiting::linger;
 
-use self::exchange::{Exchange, Incoming};
+use self::{exchange::Exchange, incoming::Incoming};
 use crate::{
     app::ErrorInfo,
     handler::Reply,
