@@ -1,7 +1,11 @@
 //! everycore: one pinned executor, one listener and one io_uring per core.
 
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod http;
 pub mod limits;
+#[cfg(feature = "cli")]
+pub mod load;
 #[allow(unsafe_code)]
 pub mod ring;
 pub mod stats;

@@ -97,6 +97,9 @@ pub(super) struct Core {
     tick: Box<types::Timespec>,
     park: Box<types::Timespec>,
     bell: Box<u64>,
+    alarm: Box<types::Timespec>,
+    is_alarm_armed: bool,
+    alarm_waker: Option<Waker>,
     pub(super) is_ticking: bool,
     pub(super) ticked: bool,
     pub(super) bell_rang: bool,
@@ -134,6 +137,9 @@ impl Core {
             tick: Box::new(tick.into()),
             park: Box::default(),
             bell: Box::new(0),
+            alarm: Box::default(),
+            is_alarm_armed: false,
+            alarm_waker: None,
             is_ticking: false,
             ticked: false,
             bell_rang: false,
@@ -265,6 +271,11 @@ impl Core {
             Op::Bell => {
                 self.stats.events += 1;
                 self.bell_rang = true;
+            }
+            Op::Alarm => {
+                self.stats.events += 1;
+                self.is_alarm_armed = false;
+                self.wakes.extend(self.alarm_waker.take());
             }
             Op::ParkTimer | Op::Cancel | Op::Close => {}
         }
@@ -571,6 +582,28 @@ impl Core {
         self.push_untracked(opcode::TimeoutRemove::new(Token::single(Op::ParkTimer).encode()).build(), Op::Cancel);
     }
 
+    /// Wakes `waker` after `wait`. One alarm is armed at a time; a waker that comes while it is waits for that one.
+    pub(super) fn set_alarm(&mut self, wait: Duration, waker: &Waker) {
+        match &self.alarm_waker {
+            Some(old) if old.will_wake(waker) => {}
+            _ => self.alarm_waker = Some(waker.clone()),
+        }
+        if !self.is_alarm_armed {
+            self.is_alarm_armed = true;
+            *self.alarm = wait.into();
+            let entry = opcode::Timeout::new(&raw const *self.alarm).build();
+            self.push(entry, Token::single(Op::Alarm));
+        }
+    }
+
+    /// Takes the alarm back, if it is armed.
+    pub(super) fn cancel_alarm(&mut self) {
+        self.alarm_waker = None;
+        if self.is_alarm_armed {
+            self.push_untracked(opcode::TimeoutRemove::new(Token::single(Op::Alarm).encode()).build(), Op::Cancel);
+        }
+    }
+
     /// Reads the doorbell once, into the core's own word.
     pub(super) fn arm_bell(&mut self, fd: RawFd) {
         self.bell_rang = false;
@@ -624,6 +657,7 @@ impl Drop for Core {
             mem::forget(mem::replace(&mut self.tick, Box::default()));
             mem::forget(mem::replace(&mut self.park, Box::default()));
             mem::forget(mem::replace(&mut self.bell, Box::default()));
+            mem::forget(mem::replace(&mut self.alarm, Box::default()));
             self.buffers.leak();
         }
         for sock in &mut self.socks {

@@ -8,6 +8,7 @@
 //!
 //! Start with [`Ring::new`] on the thread of a glommio executor and run [`Ring::drive`] in it.
 
+mod alarm;
 mod buffers;
 mod core;
 mod doorbell;
@@ -24,7 +25,8 @@ mod token;
 pub mod wheel;
 
 pub use self::{
-    core::RingStats, doorbell::Doorbell, interest::HandlerWait, listener::Listener, sleep::Sleep, socket::Socket,
+    alarm::Alarm, core::RingStats, doorbell::Doorbell, interest::HandlerWait, listener::Listener, sleep::Sleep,
+    socket::Socket,
 };
 
 use self::{core::Core, tasks::Tasks};
@@ -35,7 +37,7 @@ use std::{
     io,
     os::fd::OwnedFd,
     rc::Rc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// How a ring is made.
@@ -107,6 +109,12 @@ impl Ring {
     /// Completes after `duration`, never early. Kept on the shard's wheel: cheap to make and to drop.
     pub fn sleep(&self, duration: Duration) -> Sleep {
         Sleep::new(self.clone(), duration)
+    }
+
+    /// Completes at `at`, to some microseconds: a timeout of the kernel's own, so dearer than [`Ring::sleep`].
+    /// One at a time a shard: a second one completes with the first, perhaps too early, and has to be awaited again.
+    pub fn alarm(&self, at: Instant) -> Alarm {
+        Alarm::new(self.clone(), at)
     }
 
     /// Runs `future` on this shard until it completes, or until the shard ends and drops it.

@@ -14,10 +14,11 @@ pub(super) enum Op {
     Tick,
     ParkTimer,
     Bell,
+    Alarm,
 }
 
 impl Op {
-    const ALL: [Op; 10] = [
+    const ALL: [Op; 11] = [
         Op::Recv,
         Op::Send,
         Op::Shutdown,
@@ -28,6 +29,7 @@ impl Op {
         Op::Tick,
         Op::ParkTimer,
         Op::Bell,
+        Op::Alarm,
     ];
 }
 
