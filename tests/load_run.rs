@@ -179,8 +179,7 @@ fn requests_behind_an_announced_close_are_sent_again() {
     assert_eq!((outcome.figures.answers, faults(&outcome)), (30, vec![]));
     assert_eq!(seen.requests.load(Ordering::Relaxed), 30);
     assert_eq!(outcome.figures.connect.len(), 10);
-    // One to three behind each of nine closes, as the answers arrive together or not.
-    assert!((9..=27).contains(&outcome.figures.resent), "{}", outcome.figures.resent);
+    assert_eq!(outcome.figures.resent, 9, "one of four behind each close but the last");
 }
 
 #[test]

@@ -75,7 +75,7 @@ pub struct BenchArgs {
     /// How the requests of an open model are spread
     #[arg(long, value_name = "HOW", default_value = "constant", requires = "rate", help_heading = LOAD)]
     pub arrivals: ArrivalsArg,
-    /// Requests in flight on each connection
+    /// Requests sent together on each connection, the next ones when all are answered; with --rate: in flight at most
     #[arg(long, short, value_name = "N", default_value_t = 1, help_heading = LOAD)]
     pub pipeline: usize,
     /// A connection for each request, its opening included in the latency

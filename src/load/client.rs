@@ -10,7 +10,7 @@
 
 use super::{
     pace::{Gate, Permit},
-    plan::Plan,
+    plan::{Model, Plan},
     record::{Fault, Figures},
     request::Mix,
     response::{Answer, Malformed, ResponseParser, Step},
@@ -100,6 +100,7 @@ pub(super) struct Client {
     shard: Rc<Shard>,
     lane: usize,
     pipeline: usize,
+    is_open: bool,
     is_churn: bool,
     is_raw: bool,
     /// Oldest first. The first `on_wire` were sent on this connection.
@@ -131,6 +132,7 @@ impl Client {
         Client {
             lane,
             pipeline: plan.pipeline,
+            is_open: plan.model != Model::Closed,
             is_churn: plan.is_churn(),
             is_raw: plan.url.scheme == Scheme::Tcp,
             flights: VecDeque::with_capacity(plan.pipeline),
@@ -228,7 +230,10 @@ impl Client {
     fn poll_talk<T: Transport>(&mut self, cx: &mut Context<'_>, socket: &mut T) -> Poll<Result<(), Failure>> {
         let mut now = None;
         loop {
-            if self.wants_to_send()
+            // The closed model's pipelined requests go together, the next ones when all are answered, as wrk's do:
+            // else each answer of a server that sends them one by one would cost a send.
+            if (self.is_open || self.on_wire == 0)
+                && self.wants_to_send()
                 && let Poll::Ready(Ok(())) = socket.poll_sent(cx)
             {
                 // A send that failed is not the end: the answer, or the reason, may be there to be read.

@@ -310,7 +310,7 @@ fn run_shard(order: Order) {
 }
 
 async fn drive(order: Order) -> io::Result<()> {
-    let ring = Ring::new(&RingOptions::default())?;
+    let ring = Ring::new(&RingOptions { is_ring_only: true, ..RingOptions::default() })?;
     let failed = |_| io::Error::other("the run was called off");
     order.events.send(Event::Ready).map_err(failed)?;
     // Nothing else lives on this thread yet, so it may block.

@@ -99,6 +99,9 @@ impl Ring {
             let events_this_tick = core.stats.events - events_at_tick;
             drop(core);
             let is_idle = !self.0.tasks.has_ready();
+            if self.0.is_ring_only {
+                continue;
+            }
             if has_ticked {
                 events_last_tick = events_this_tick;
                 events_at_tick += events_this_tick;

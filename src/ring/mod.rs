@@ -49,11 +49,19 @@ pub struct RingOptions {
     pub tick: Duration,
     /// Whether the kernel repeats timeouts by itself (6.4 and later).
     pub has_multishot_timeout: bool,
+    /// Whether the shard's tasks await nothing but the ring: then it never looks at glommio, and waits in the ring
+    /// even when it has nothing to do. For programs that measure; a server sleeps in glommio instead.
+    pub is_ring_only: bool,
 }
 
 impl Default for RingOptions {
     fn default() -> Self {
-        RingOptions { sq_entries: Core::SQ_ENTRIES, tick: crate::limits::TICK, has_multishot_timeout: true }
+        RingOptions {
+            sq_entries: Core::SQ_ENTRIES,
+            tick: crate::limits::TICK,
+            has_multishot_timeout: true,
+            is_ring_only: false,
+        }
     }
 }
 
@@ -66,6 +74,7 @@ struct Inner {
     tasks: Tasks,
     core: RefCell<Core>,
     bell: Doorbell,
+    is_ring_only: bool,
 }
 
 impl Ring {
@@ -80,7 +89,7 @@ impl Ring {
         let core = Core::new(options.sq_entries, options.has_multishot_timeout, options.tick)?;
         let bell = Doorbell::new()?;
         let tasks = Tasks::new(bell.clone());
-        Ok(Ring(Rc::new(Inner { tasks, core: RefCell::new(core), bell })))
+        Ok(Ring(Rc::new(Inner { tasks, core: RefCell::new(core), bell, is_ring_only: options.is_ring_only })))
     }
 
     /// Never held across a wake or a poll.

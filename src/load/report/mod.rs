@@ -426,7 +426,7 @@ fn warnings(plan: &Plan, report: &Report) -> Vec<String> {
     );
     let (asked, measured) = (report.concurrency.asked as f64, report.concurrency.measured);
     warn(
-        !is_open && enough && measured < 0.8 * asked,
+        !is_open && plan.pipeline == 1 && enough && measured < 0.8 * asked,
         format!(
             "{measured:.1} requests were in flight on average, {asked} were asked for: some connections starved, or were \
              busy opening"
