@@ -54,8 +54,9 @@ pub const RING_SQ_ENTRIES: u32 = 1024;
 pub const RING_CQ_ENTRIES: u32 = 8192;
 /// Buffers the kernel may pick from when bytes arrive (a power of two).
 pub const RECV_BUFFERS: usize = 256;
-/// Bytes of each of them: one receive completion carries at most so many.
-pub const RECV_BUFFER_BYTES: usize = 8 * 1024;
+/// Bytes of each of them: one receive completion carries at most so many. A cache line more than a power of two,
+/// so that the beginnings of the buffers do not all fall into the same cache set.
+pub const RECV_BUFFER_BYTES: usize = 8 * 1024 + 64;
 /// Received bytes nobody has read yet at which a socket stops receiving.
 pub const INBOX_HIGH_BYTES: usize = 64 * 1024;
 /// Completions handled in one turn before tasks run again.
@@ -74,8 +75,6 @@ pub const CLOSE_ENTERS_MAX: usize = 10_000;
 pub const BUFFERS_KEPT_MAX: usize = 1024;
 /// Capacity above which a spare buffer is freed, not kept.
 pub const BUFFER_BYTES_KEPT_MAX: usize = 64 * 1024;
-/// Connections waiting to be accepted; the kernel caps it at net.core.somaxconn.
-pub const BACKLOG: i32 = 4096;
 
 const _: () = {
     assert!(RECV_BUFFERS.is_power_of_two() && RECV_BUFFERS <= 1 << 15);
@@ -115,10 +114,155 @@ const _: () = {
     assert!(PARAMS_MAX <= u8::MAX as usize);
 };
 
+// ---- demo ----------------------------------------------------------------------------------------
+
+/// Bytes of a request body that the demo's `/echo` reads before it starts to answer.
+pub const ECHO_COLLECTED_BYTES_MAX: usize = 64 * 1024;
+
 // ---- routing and extraction ----------------------------------------------------------------------
 
 /// Characters of a wrong Content-Type that a 415 repeats; the longest registered ones have about 80.
 pub const ECHOED_CONTENT_TYPE_CHARS_MAX: usize = 128;
+
+// ---- host: shards, listeners, process ------------------------------------------------------------
+
+/// Shards of one server, and core ids that can be named: `CPU_SETSIZE` of the C library.
+pub const SHARDS_MAX: usize = 1024;
+/// Addresses one server listens on. Each costs every shard a descriptor.
+pub const LISTEN_ADDRESSES_MAX: usize = 64;
+/// Connections that wait for `accept`, a listener; `net.core.somaxconn` caps it (4096 since Linux 5.4).
+pub const BACKLOG: u32 = 4096;
+/// Seconds the kernel keeps a connection that sent nothing before it is given to `accept` all the
+/// same (`TCP_DEFER_ACCEPT`, off by default).
+pub const DEFER_ACCEPT_SECONDS: u32 = 5;
+/// Connections in the TCP Fast Open state, a listener (off by default).
+pub const FAST_OPEN_QUEUE: u32 = 256;
+/// Bytes of a unix socket's path: `sun_path` less its final zero.
+pub const UNIX_PATH_BYTES_MAX: usize = 107;
+/// Bytes of the path of a built-in endpoint.
+pub const ENDPOINT_PATH_BYTES_MAX: usize = 256;
+
+/// Least `--max-head`: a request line and a few fields.
+pub const HEAD_BYTES_MIN: usize = 256;
+/// Most `--max-head`: spans in a head are 16-bit.
+pub const HEAD_BYTES_CEILING: usize = u16::MAX as usize;
+/// Most `--max-headers`: each field costs a span in every pooled head.
+pub const HEADERS_CEILING: usize = 1000;
+
+/// Open connections of one server, all shards together. What the limit on open files allows, less
+/// `FILES_RESERVED`, lowers it.
+pub const CONNECTIONS_MAX: usize = 65_536;
+/// The most that `--max-connections` takes: slots are numbered with fewer than 32 bits.
+pub const CONNECTIONS_MAX_CEILING: usize = 16 * 1024 * 1024;
+/// Descriptors kept from connections, a process: standard streams, logs, files being served.
+pub const FILES_RESERVED: usize = 256;
+/// Descriptors of one shard beside its connections: own ring, three rings of glommio and their
+/// eventfds, doorbell, blocking pool, listeners.
+pub const FILES_PER_SHARD: usize = 24;
+
+/// Entries of the rings that the preflight opens: small, since a closed ring stays charged to
+/// `RLIMIT_MEMLOCK` for a moment, when the real ones are about to be opened.
+pub const PROBE_RING_ENTRIES: u32 = 8;
+/// Longest wait for a completion while io_uring is tried; each is due at once.
+pub const PROBE_WAIT: Duration = Duration::from_secs(2);
+/// Locked memory of one shard: its ring of `RING_SQ_ENTRIES` and `RING_CQ_ENTRIES` (200 KiB), a ring of 1024
+/// provided buffers (16 KiB), a glommio executor with 64 KiB of `io_memory` and ring depth 128 (240 KiB).
+/// Measured on Linux 6.18 as the least RLIMIT_MEMLOCK, by bisection and under a user id not used before,
+/// with which 1, 2, 4 and 8 such shards start: 888 KiB for two, 1768 for four, 3528 for eight without the
+/// provided buffers. Kernels from 5.12 on to some before 6.18 charge only registered buffers.
+pub const MEMLOCK_BYTES_PER_SHARD: u64 = 456 * 1024;
+/// Locked memory of a process beside its shards: the ring with which glommio looks for operations, and the preflight's.
+pub const MEMLOCK_BYTES_PER_PROCESS: u64 = 32 * 1024;
+/// glommio starts no executor below this limit, whatever it needs.
+pub const MEMLOCK_BYTES_MIN: u64 = 512 * 1024;
+/// How long to try again when a ring does not fit into `RLIMIT_MEMLOCK`: the limit is a user's, and the
+/// rings of a process that just ended stay charged for a moment.
+pub const MEMLOCK_RETRY: Duration = Duration::from_secs(2);
+/// Pause between two such tries.
+pub const MEMLOCK_RETRY_PAUSE: Duration = Duration::from_millis(20);
+
+/// Longest wait for the next bytes of a request body, and the time a body may take before
+/// `BODY_RATE_MIN` counts. Apache's RequestReadTimeout: 20 s.
+pub const BODY_TIMEOUT: Duration = Duration::from_secs(20);
+/// Bytes a second that a request body must reach on average once `BODY_TIMEOUT` is over. Apache: 500.
+pub const BODY_RATE_MIN: u32 = 500;
+/// Longest time in which a peer takes no byte of an answer. nginx `send_timeout`: 60 s, HAProxy's examples: 30 s.
+pub const WRITE_STALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Quiet time of a kept connection. Longer than the 60 s after which the usual load balancers close
+/// theirs, so that it is not our close that meets their next request.
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
+/// The longest deadline that can be asked for: more is a typing mistake, and would not fit the timer wheel.
+pub const DEADLINE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long a draining server goes on accepting.
+pub const DRAIN_DELAY: Duration = Duration::ZERO;
+/// How long requests in flight may take once a drain began: less than the 10 s after which `docker stop` kills.
+pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(8);
+/// Shortest tick: below it the timer costs more than what it finds.
+pub const TICK_MIN: Duration = Duration::from_micros(100);
+/// Longest tick: the slots of the timer wheel.
+pub const TICK_MAX: Duration = Duration::from_millis(100);
+
+const _: () = {
+    assert!(MEMLOCK_BYTES_PER_SHARD + MEMLOCK_BYTES_PER_PROCESS <= MEMLOCK_BYTES_MIN);
+    assert!(HEAD_BYTES_MIN <= HEAD_BYTES_MAX && HEAD_BYTES_MAX <= HEAD_BYTES_CEILING);
+    assert!(HEADERS_MAX <= HEADERS_CEILING);
+    assert!(HEAD_BYTES_CEILING <= INBOX_HIGH_BYTES, "the largest head that can be asked for fits in an inbox");
+    assert!(DEADLINE_MAX.as_millis() <= WHEEL_HORIZON_MS as u128);
+    assert!(CONNECTIONS_MAX <= CONNECTIONS_MAX_CEILING);
+    assert!(CONNECTIONS_MAX_CEILING < u32::MAX as usize);
+    assert!(TICK_MIN.as_nanos() <= TICK.as_nanos() && TICK.as_nanos() <= TICK_MAX.as_nanos());
+    assert!(HEADER_TIMEOUT.as_nanos() < IDLE_TIMEOUT.as_nanos());
+    assert!(IDLE_TIMEOUT.as_nanos() < DEADLINE_MAX.as_nanos());
+    assert!(DRAIN_DELAY.as_secs() + DRAIN_TIMEOUT.as_secs() < 10, "docker stop");
+};
+
+// ---- the HTTP/1 service --------------------------------------------------------------------------
+
+/// Bytes of answers a connection holds while an earlier send is on its way; then it stops reading.
+pub const ANSWERS_HELD_BYTES: usize = 64 * 1024;
+/// Bytes read ahead of a handler that does not ask for its body, or for its successors.
+pub const INPUT_AHEAD_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of a request body handed to its reader at once.
+pub const BODY_READ_BYTES_MAX: usize = 64 * 1024;
+/// How long a draining server waits for the next request of a connection that may just be sending one.
+pub const DRAIN_IDLE_GRACE_MS: u64 = 1000;
+/// How long a refused client may go on sending before its connection is closed under it.
+pub const LINGER_TIMEOUT_MS: u64 = 2000;
+
+const _: () = {
+    assert!(COPIED_BODY_BYTES_MAX <= ANSWERS_HELD_BYTES);
+    assert!(DRAIN_IDLE_GRACE_MS < DRAIN_TIMEOUT.as_millis() as u64);
+};
+
+// ---- workers -------------------------------------------------------------------------------------
+
+/// Messages that wait in a shard's mailbox, or in an author's inbox of one type.
+pub const MAILBOX_MAX: usize = 4096;
+/// How long accepting pauses when no descriptor is left.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How often a draining shard looks whether its last connection has ended.
+pub const DRAIN_LOOK: Duration = Duration::from_millis(5);
+/// Connections over the limit that a shard answers with 503 at once; more are closed without a word.
+pub const REFUSALS_MAX: usize = 256;
+/// What `Retry-After` says to a refused client, in seconds.
+pub const RETRY_AFTER_S: u32 = 1;
+/// Memory glommio registers for file I/O, an executor: its least.
+pub const GLOMMIO_IO_MEMORY: usize = 64 * 1024;
+/// How long a shard may take to answer for its counters before it is listed as missing.
+pub const ANSWER_PATIENCE: Duration = Duration::from_millis(500);
+/// How long the shards may take to start.
+pub const START_PATIENCE: Duration = Duration::from_secs(20);
+
+// ---- the command line ----------------------------------------------------------------------------
+
+/// Bytes that `--echo` reads from a connection, once.
+pub const ECHO_ONCE_BYTES_MAX: usize = 1024;
+/// How long a connection of `--echo` may take in all.
+pub const ECHO_ONCE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long `healthcheck` waits for the answer.
+pub const HEALTHCHECK_TIMEOUT: Duration = Duration::from_secs(3);
+/// Bytes of an answer that `healthcheck` reads in search of its status.
+pub const HEALTHCHECK_ANSWER_BYTES_MAX: usize = 8 * 1024;
 
 // ---- load generator ------------------------------------------------------------------------------
 
@@ -140,10 +284,8 @@ pub const LOAD_RATE_MAX: f64 = 1e8;
 pub const LOAD_TIME_MAX: Duration = Duration::from_secs(7 * 86_400);
 /// Latencies above this are recorded as this.
 pub const LATENCY_MAX: Duration = Duration::from_secs(3600);
-/// Descriptors a run needs besides one a connection: a few a shard, and the process's own.
+/// Descriptors a run needs besides its connections' and its shards' (`FILES_PER_SHARD`).
 pub const LOAD_SPARE_DESCRIPTORS: u64 = 64;
-/// Descriptors of one shard's rings, eventfds and executor.
-pub const LOAD_SHARD_DESCRIPTORS: u64 = 16;
 /// Connections a shard begins to open in one millisecond at the start, so that no backlog overflows.
 pub const LOAD_CONNECTS_A_MS: usize = 256;
 /// Wait before a connection that failed is opened again: doubled from 1 ms with each failure in a row, up to this.

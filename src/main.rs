@@ -1,2 +1,7 @@
 //! The `everycore` command.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    everycore::cli::run()
+}

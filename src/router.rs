@@ -53,6 +53,8 @@ pub struct Router {
     layers: Vec<Layer>,
     error_pages: Vec<ErrorPage>,
     problems: Vec<RouteProblem>,
+    /// The server's own routes.
+    beside: Option<Box<Router>>,
 }
 
 struct Endpoint {
@@ -154,8 +156,14 @@ impl Router {
         self
     }
 
+    /// Adds routes that none of this router's middlewares are around: the server's own endpoints.
+    pub(crate) fn beside(mut self, other: Router) -> Self {
+        self.beside = Some(Box::new(other));
+        self
+    }
+
     fn absorb(&mut self, prefix: &str, other: Router) {
-        let Router { endpoints, fallbacks, layers: outer, error_pages, problems } = other;
+        let Router { endpoints, fallbacks, layers: outer, error_pages, problems, beside: _ } = other;
         let around = |inner: Vec<Layer>| -> Vec<Layer> { outer.iter().cloned().chain(inner).collect() };
         self.endpoints.extend(endpoints.into_iter().map(|endpoint| Endpoint {
             path: match endpoint.path.as_str() {

@@ -3,12 +3,14 @@
 //! Implemented by the ring's [`Socket`](crate::ring::Socket) and by memory (tests, fuzzing, the test client);
 //! TLS can wrap either. Not a general-purpose I/O trait: for that, sockets implement futures-io's.
 
-use crate::limits::{BUFFER_BYTES_KEPT_MAX, BUFFERS_KEPT_MAX};
+use crate::{
+    http::ConnInfo,
+    limits::{BUFFER_BYTES_KEPT_MAX, BUFFERS_KEPT_MAX},
+};
 use bytes::Bytes;
 use std::{
     cell::RefCell,
     io,
-    net::SocketAddr,
     task::{Context, Poll},
 };
 
@@ -46,11 +48,8 @@ pub trait Transport: 'static {
     /// Ready once the deadline has passed. Wakes the task that polled last when it does.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 
-    /// The peer's address, if the stream has one. May cost a system call.
-    fn peer_addr(&self) -> Option<SocketAddr>;
-
-    /// Our address on this stream, if it has one. May cost a system call.
-    fn local_addr(&self) -> Option<SocketAddr>;
+    /// The two ends' addresses, looked up (a system call each) when somebody asks first.
+    fn conn_info(&self) -> ConnInfo;
 }
 
 /// Bytes to send, in order: one growing buffer, with shared bodies spliced in uncopied.

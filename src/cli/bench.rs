@@ -1,5 +1,6 @@
 //! `everycore bench`: arguments, files and exit codes of the load generator. Floor 8.
 
+use super::args::{duration, exit};
 use crate::{
     limits::{LOAD_CONNECT_TIMEOUT, LOAD_INTERVAL_MIN, LOAD_REQUEST_TIMEOUT},
     load::{
@@ -20,17 +21,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Exit codes of `bench`.
-pub mod exit {
-    /// The run was made, and no condition of `--fail-if` held.
-    pub const OK: u8 = 0;
-    /// The run could not be made, or had no answer at all.
-    pub const FAILED: u8 = 1;
-    /// Wrong usage; clap's own code for that.
-    pub const USAGE: u8 = 2;
-    /// A condition of `--fail-if` held.
-    pub const FAIL_IF: u8 = 3;
-}
+/// What `bench` tells its parent besides the codes of all commands: a condition of `--fail-if` held.
+pub const EXIT_FAIL_IF: u8 = 3;
 
 const LOAD: &str = "Load";
 const REQUEST: &str = "Request";
@@ -272,7 +264,7 @@ pub fn bench(args: &BenchArgs) -> ExitCode {
     };
     ExitCode::from(result.unwrap_or_else(|error| {
         eprintln!("everycore bench: {error}");
-        if matches!(error, LoadError::Usage { .. }) { exit::USAGE } else { exit::FAILED }
+        if matches!(error, LoadError::Usage { .. }) { exit::USAGE } else { exit::RUNTIME }
     }))
 }
 
@@ -319,11 +311,11 @@ fn measure(args: &BenchArgs) -> Result<u8, LoadError> {
             fs::write(path, text).map_err(|source| LoadError::File { path: path.clone(), source })?;
         }
     }
-    let mut code = if outcome.figures.answers == 0 { exit::FAILED } else { exit::OK };
+    let mut code = if outcome.figures.answers == 0 { exit::RUNTIME } else { exit::OK };
     for threshold in &args.fail_if {
         if let Some(value) = threshold.crossed(&outcome) {
             eprintln!("everycore bench: --fail-if {threshold} holds: {value}");
-            code = exit::FAIL_IF;
+            code = EXIT_FAIL_IF;
         }
     }
     Ok(code)
@@ -382,24 +374,6 @@ fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     let expected = || format!("expected 'Name: value', got {text:?}");
     let (name, value) = text.split_once(':').ok_or_else(expected)?;
     Ok((name.trim().parse().map_err(|_| expected())?, value.trim().parse().map_err(|_| expected())?))
-}
-
-/// Whole numbers with a unit; without one, seconds.
-fn duration(text: &str) -> Result<Duration, String> {
-    let (digits, unit) = text.split_at(text.bytes().take_while(u8::is_ascii_digit).count());
-    let micros_per_unit: u64 = match unit {
-        "us" => 1,
-        "ms" => 1_000,
-        "" | "s" => 1_000_000,
-        "m" => 60_000_000,
-        "h" => 3_600_000_000,
-        _ => 0,
-    };
-    let micros = digits.parse::<u64>().ok().and_then(|count| count.checked_mul(micros_per_unit));
-    match micros.filter(|_| micros_per_unit > 0) {
-        Some(micros) => Ok(Duration::from_micros(micros)),
-        None => Err("expected a time such as 10, 10s, 250ms, 2m".to_owned()),
-    }
 }
 
 #[cfg(test)]

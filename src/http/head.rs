@@ -15,7 +15,7 @@ use http::Method;
 use std::{fmt, mem::MaybeUninit, ops::Range};
 
 /// Bounds of one request head.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadLimits {
     /// Bytes from the request line to the empty line; above 65,535 the limit is 65,535.
     pub head_bytes_max: usize,
@@ -74,8 +74,10 @@ pub struct Head {
     authority: Range<u16>,
     path: Range<u16>,
     query: Option<Range<u16>>,
-    /// The field section; [`Field`]s point into it.
+    /// The head as it came; [`Field`]s point into it.
     bytes: Vec<u8>,
+    /// Set while `self` is what parsing `bytes` under these limits gives.
+    parsed_under: Option<HeadLimits>,
     fields: Vec<Field>,
     /// Index into `fields`.
     host: Option<usize>,
@@ -106,6 +108,7 @@ impl Head {
             path: 0..0,
             query: None,
             bytes: Vec::new(),
+            parsed_under: None,
             fields: Vec::new(),
             host: None,
             framing: Framing::None,
@@ -131,10 +134,15 @@ impl Head {
         let skipped = scan::skip_empty_lines(input)?;
         let rest = &input[skipped..];
         let window = &rest[..rest.len().min(scan::bytes_max(limits))];
+        // The same head as this object's last one: clients repeat themselves, and pools hand out the last head first.
+        if self.parsed_under.as_ref() == Some(limits) && window.starts_with(&self.bytes) {
+            return Ok(Some(skipped + self.bytes.len()));
+        }
         let seen = seen.saturating_sub(skipped).min(window.len());
         if seen > 0 && !scan::is_worth_parsing(window, seen) {
             return scan::unfinished(window, limits);
         }
+        self.parsed_under = None;
         match self.parse_window(window, limits) {
             Ok(length) => Ok(length.map(|length| skipped + length)),
             Err(reject) => {
@@ -152,6 +160,7 @@ impl Head {
         match request.parse_with_uninit_headers(window, slots) {
             Ok(httparse::Status::Complete(length)) => {
                 self.take(&request, &window[..length], limits)?;
+                self.parsed_under = Some(*limits);
                 Ok(Some(length))
             }
             Ok(httparse::Status::Partial) if scan::has_bare_lf(window) => Err(Reject::BadLineEnd),
@@ -171,7 +180,9 @@ impl Head {
             [b'H', b'T', b'T', b'P', b'/', b'1', b'.', b'2'..=b'9'] => {
                 let mut copy = window.to_vec();
                 copy[at + version.len() - 1] = b'1';
-                self.parse_window(&copy, limits)
+                let parsed = self.parse_window(&copy, limits);
+                self.parsed_under = None; // `bytes` is not what came
+                parsed
             }
             [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => Err(Reject::VersionNotSupported),
             _ if at + version.len() == window.len() && scan::is_version_prefix(version) => {
@@ -213,9 +224,9 @@ impl Head {
 
     fn take_fields(&mut self, headers: &[httparse::Header<'_>], head: &[u8]) -> Result<(), Reject> {
         let offset = |part: *const u8| part as usize - head.as_ptr() as usize;
-        let section_at = headers.first().map_or(head.len(), |first| offset(first.name.as_ptr()));
         self.bytes.clear();
-        self.bytes.extend_from_slice(&head[section_at..]);
+        self.parsed_under = None;
+        self.bytes.extend_from_slice(head);
         self.fields.clear();
         let mut semantics = Semantics::default();
         for header in headers {
@@ -226,9 +237,9 @@ impl Head {
             }
             semantics.read(self.fields.len(), header.name, header.value)?;
             self.fields.push(Field {
-                name_at: (name_at - section_at) as u16,
+                name_at: name_at as u16,
                 name_len: header.name.len() as u16,
-                value_at: (offset(header.value.as_ptr()) - section_at) as u16,
+                value_at: offset(header.value.as_ptr()) as u16,
                 value_len: header.value.len() as u16,
             });
         }
@@ -353,6 +364,7 @@ impl Head {
     pub(super) fn assemble(&mut self, method: Method, target: &str) -> Result<(), Reject> {
         self.version = Version::Http11;
         self.bytes.clear();
+        self.parsed_under = None;
         self.fields.clear();
         self.host = None;
         self.keep_alive = true;
@@ -464,6 +476,29 @@ mod tests {
         "PROPFIND / HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\n\r\n",
         "LOCK //a|b HTTP/1.9\r\nHost: a%20b\r\n\r\n",
     ];
+
+    #[test]
+    fn head_object_used_again_forgets_nothing_and_keeps_nothing() {
+        let mut used = Head::new();
+        let tight = HeadLimits { headers_max: 1, ..HeadLimits::default() };
+        for first in GOOD {
+            for second in GOOD {
+                let _ = used.parse(first.as_bytes(), &HeadLimits::default());
+                let input = [second, "GET "].concat();
+                let (fresh_result, fresh) = parse(input.as_bytes());
+                assert_eq!(used.parse(input.as_bytes(), &HeadLimits::default()), fresh_result);
+                assert_eq!(format!("{used:?}"), format!("{fresh:?}"));
+                assert!(used.headers().eq(fresh.headers()));
+                assert_eq!(
+                    (used.path(), used.query(), used.authority()),
+                    (fresh.path(), fresh.query(), fresh.authority())
+                );
+                assert_eq!(used.parse(&input.as_bytes()[..second.len() - 1], &HeadLimits::default()), Ok(None));
+                let under_tight = Head::new().parse(input.as_bytes(), &tight);
+                assert_eq!(used.parse(input.as_bytes(), &tight), under_tight, "other limits are obeyed");
+            }
+        }
+    }
 
     fn parse(input: &[u8]) -> (Result<Option<usize>, Reject>, Head) {
         let mut head = Head::new();

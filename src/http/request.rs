@@ -8,7 +8,7 @@ use crate::limits;
 use percent_encoding::percent_decode_str;
 use std::{
     borrow::Cow,
-    cell::RefCell,
+    cell::{OnceCell, RefCell},
     fmt,
     net::SocketAddr,
     ops::{Deref, DerefMut},
@@ -37,12 +37,64 @@ pub struct Request {
 }
 
 /// The two ends of the connection that a request came on; shared by its requests.
-#[derive(Clone, Debug, Default)]
+#[derive(Default)]
 pub struct ConnInfo {
+    addrs: OnceCell<ConnAddrs>,
+    listener: usize,
+    body_bytes_max: Option<usize>,
+    look_up: Option<Box<dyn Fn() -> ConnAddrs>>,
+}
+
+/// The addresses of both ends, as far as they are known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnAddrs {
     /// The client, or what the proxy said of it.
-    pub peer_addr: Option<PeerAddr>,
+    pub peer: Option<PeerAddr>,
     /// The address that it connected to.
-    pub local_addr: Option<PeerAddr>,
+    pub local: Option<PeerAddr>,
+}
+
+impl ConnInfo {
+    /// Addresses that are known.
+    pub fn known(addrs: ConnAddrs) -> Self {
+        ConnInfo { addrs: OnceCell::from(addrs), ..ConnInfo::default() }
+    }
+
+    /// Addresses that are looked up (a system call each) when somebody asks first.
+    pub fn looked_up(look_up: impl Fn() -> ConnAddrs + 'static) -> Self {
+        ConnInfo { look_up: Some(Box::new(look_up)), ..ConnInfo::default() }
+    }
+
+    /// The same, as accepted by the server's listener of this number.
+    pub fn on_listener(self, listener: usize) -> Self {
+        ConnInfo { listener, ..self }
+    }
+
+    /// The same, with another bound than the default on bodies that are collected.
+    pub fn with_body_bytes_max(self, max: usize) -> Self {
+        ConnInfo { body_bytes_max: Some(max), ..self }
+    }
+
+    /// Bytes of a body that a handler collects at most.
+    pub fn body_bytes_max(&self) -> usize {
+        self.body_bytes_max.unwrap_or(limits::BODY_BUFFERED_BYTES_MAX)
+    }
+
+    /// Which of the server's listeners accepted the connection, from 0 in the order they were named.
+    pub fn listener(&self) -> usize {
+        self.listener
+    }
+
+    /// The addresses.
+    pub fn addrs(&self) -> ConnAddrs {
+        *self.addrs.get_or_init(|| self.look_up.as_ref().map(|look_up| look_up()).unwrap_or_default())
+    }
+}
+
+impl fmt::Debug for ConnInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnInfo").field("addrs", &self.addrs.get()).finish_non_exhaustive()
+    }
 }
 
 /// One end of a connection.
@@ -158,14 +210,19 @@ impl Request {
         self.head.authority()
     }
 
+    /// The connection it came on.
+    pub fn conn(&self) -> Option<&ConnInfo> {
+        self.conn.as_deref()
+    }
+
     /// The client's address.
     pub fn peer_addr(&self) -> Option<PeerAddr> {
-        self.conn.as_ref()?.peer_addr
+        self.conn.as_ref()?.addrs().peer
     }
 
     /// The address that the client connected to.
     pub fn local_addr(&self) -> Option<PeerAddr> {
-        self.conn.as_ref()?.local_addr
+        self.conn.as_ref()?.addrs().local
     }
 
     /// The body.
@@ -181,16 +238,6 @@ impl Request {
     /// The body, leaving an empty one: for handlers that go on to use the head.
     pub fn take_body(&mut self) -> Body {
         std::mem::take(&mut self.body)
-    }
-
-    /// Reads the body as JSON, at most `max` bytes of it.
-    ///
-    /// # Errors
-    /// Those of [`Body::bytes`], and [`BodyError::NotJson`](super::BodyError::NotJson).
-    #[cfg(feature = "json")]
-    pub async fn json<T: serde::de::DeserializeOwned>(&mut self, max: usize) -> Result<T, super::BodyError> {
-        let json = self.take_body().bytes(max).await?;
-        serde_json::from_slice(&json).map_err(super::BodyError::NotJson)
     }
 
     /// What others attached to the request.
@@ -437,22 +484,12 @@ mod tests {
     #[test]
     fn addresses_and_extensions_come_along() {
         let peer = PeerAddr::Ip(SocketAddr::from(([127, 0, 0, 1], 80)));
-        let conn = Rc::new(ConnInfo { peer_addr: Some(peer), local_addr: Some(PeerAddr::Unix) });
+        let conn = Rc::new(ConnInfo::known(ConnAddrs { peer: Some(peer), local: Some(PeerAddr::Unix) }));
         let mut request = Request::builder(Method::GET, "/").conn(conn).body(()).unwrap();
         assert_eq!((request.peer_addr(), request.local_addr()), (Some(peer), Some(PeerAddr::Unix)));
         assert_eq!(peer.to_string(), "127.0.0.1:80");
         assert!(request.extensions().is_none());
         request.extensions_mut().insert(5u8);
         assert_eq!(request.extensions().and_then(|e| e.get::<u8>()), Some(&5));
-    }
-
-    #[cfg(feature = "json")]
-    #[test]
-    fn json_is_read_within_its_limit() {
-        let post = |body: &'static str| Request::builder(Method::POST, "/").body(body).unwrap();
-        let read = |mut request: Request, max| futures_lite::future::block_on(request.json::<Vec<u8>>(max));
-        assert_eq!(read(post("[1,2]"), 5).unwrap(), [1, 2]);
-        assert_eq!(read(post("[1,2]"), 4).unwrap_err().status(), 413);
-        assert_eq!(read(post("[1,"), 5).unwrap_err().status(), 400);
     }
 }

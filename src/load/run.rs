@@ -10,12 +10,11 @@ use super::{
 };
 use crate::{
     limits::*,
-    ring::{Ring, RingOptions},
+    ring::{Ring, RingOptions, rlimit::raise_limits},
 };
 use futures_lite::future;
 use glommio::{LocalExecutorBuilder, Placement};
 use hdrhistogram::Histogram;
-use rustix::process::{Resource, Rlimit};
 use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
@@ -181,16 +180,11 @@ pub fn run(plan: &Plan, stop: &Arc<AtomicBool>, observe: &mut dyn FnMut(&Row, &F
     Ok(Outcome { address: address.to_string(), ..outcome })
 }
 
-/// Raises the soft limit of descriptors if the run needs more.
+/// Raises the soft limit of descriptors and checks that it allows the run.
 fn allow_descriptors(plan: &Plan) -> Result<(), LoadError> {
-    let needed = plan.connections as u64 + plan.shards as u64 * LOAD_SHARD_DESCRIPTORS + LOAD_SPARE_DESCRIPTORS;
-    let limit = rustix::process::getrlimit(Resource::Nofile);
-    if limit.current.is_none_or(|soft| soft >= needed) {
-        return Ok(());
-    }
-    let allowed = limit.maximum.unwrap_or(u64::MAX);
-    let raised = Rlimit { current: Some(needed.min(allowed)), maximum: limit.maximum };
-    if needed > allowed || rustix::process::setrlimit(Resource::Nofile, raised).is_err() {
+    let needed = plan.connections as u64 + (plan.shards * FILES_PER_SHARD) as u64 + LOAD_SPARE_DESCRIPTORS;
+    let allowed = raise_limits().map_err(LoadError::Shard)?.nofile.soft;
+    if needed > allowed {
         return Err(LoadError::Descriptors { needed, allowed });
     }
     Ok(())

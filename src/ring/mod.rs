@@ -14,7 +14,10 @@ mod core;
 mod doorbell;
 mod driver;
 mod interest;
+pub mod listen;
 mod listener;
+pub mod probe;
+pub mod rlimit;
 mod sleep;
 mod sock;
 mod socket;
@@ -37,6 +40,7 @@ use std::{
     io,
     os::fd::OwnedFd,
     rc::Rc,
+    task::{Context, Poll, Waker},
     time::{Duration, Instant},
 };
 
@@ -86,8 +90,18 @@ impl Ring {
     /// # Panics
     /// If this thread has one already.
     pub fn new(options: &RingOptions) -> io::Result<Self> {
+        Self::with_doorbell(options, Doorbell::new()?)
+    }
+
+    /// As [`Ring::new`], for a doorbell that others have already.
+    ///
+    /// # Errors
+    /// The kernel refuses the ring.
+    ///
+    /// # Panics
+    /// If this thread has one already.
+    pub fn with_doorbell(options: &RingOptions, bell: Doorbell) -> io::Result<Self> {
         let core = Core::new(options.sq_entries, options.has_multishot_timeout, options.tick)?;
-        let bell = Doorbell::new()?;
         let tasks = Tasks::new(bell.clone());
         Ok(Ring(Rc::new(Inner { tasks, core: RefCell::new(core), bell, is_ring_only: options.is_ring_only })))
     }
@@ -140,6 +154,22 @@ impl Ring {
     /// Milliseconds since the ring was made, as of the current turn.
     pub fn now_ms(&self) -> u64 {
         self.core().now_ms()
+    }
+
+    /// Ready if the doorbell rang since this was last ready. For one task at a time.
+    pub fn poll_bell(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut core = self.core();
+        if std::mem::take(&mut core.is_called) {
+            return Poll::Ready(());
+        }
+        core.called = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Wakes every task that reads from a socket, so that it looks around.
+    pub fn wake_sockets(&self) {
+        let readers = self.core().take_readers();
+        readers.into_iter().for_each(Waker::wake);
     }
 
     /// Counts so far.

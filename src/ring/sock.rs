@@ -265,7 +265,8 @@ impl Sock {
             sending.sent += result as usize;
             self.sent_bytes += result as u64;
         }
-        let is_late = turn > sending.turn;
+        // Queued between two turns, it completes at best in the next one.
+        let is_late = turn > sending.turn + 1;
         let is_interrupted = result == -libc::EINTR || result == -libc::EAGAIN;
         if result < 0 && !is_interrupted {
             self.write_error = Some(-result);

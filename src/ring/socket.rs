@@ -1,7 +1,10 @@
 //! Sockets of the ring as futures: the [`Transport`] services use, and futures-io for everybody else. Floor 3.
 
 use super::{Ring, interest, token::Generation};
-use crate::transport::{Outgoing, Transport, take_buffer};
+use crate::{
+    http::{ConnAddrs, ConnInfo, PeerAddr},
+    transport::{Outgoing, Transport, take_buffer},
+};
 use futures_io::{AsyncRead, AsyncWrite};
 use socket2::SockRef;
 use std::{
@@ -47,6 +50,16 @@ impl Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the slot keeps the descriptor open as long as this Socket lives.
         unsafe { BorrowedFd::borrow_raw(self.fd) }
+    }
+
+    /// The peer's address; none on a unix socket. A system call.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        SockRef::from(&self.as_fd()).peer_addr().ok()?.as_socket()
+    }
+
+    /// Our address on this connection; none on a unix socket. A system call.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        SockRef::from(&self.as_fd()).local_addr().ok()?.as_socket()
     }
 
     /// Moves received bytes into `into`; `Ok(0)`: the peer sent its end.
@@ -109,7 +122,8 @@ impl Transport for Socket {
     }
 
     fn shutdown(&mut self) {
-        self.ring.core().submit_shutdown(self.slot);
+        // A system call, since the ring would hand it to a worker thread. It fails only when the peer is gone.
+        let _ = SockRef::from(&self.as_fd()).shutdown(std::net::Shutdown::Write);
     }
 
     fn sent_bytes(&self) -> u64 {
@@ -134,12 +148,23 @@ impl Transport for Socket {
         Poll::Pending
     }
 
-    fn peer_addr(&self) -> Option<SocketAddr> {
-        SockRef::from(&self.as_fd()).peer_addr().ok()?.as_socket()
-    }
-
-    fn local_addr(&self) -> Option<SocketAddr> {
-        SockRef::from(&self.as_fd()).local_addr().ok()?.as_socket()
+    fn conn_info(&self) -> ConnInfo {
+        let (ring, slot, generation, fd) = (self.ring.clone(), self.slot, self.generation, self.fd);
+        ConnInfo::looked_up(move || {
+            // A request may outlive its connection, and the number may be another's by then.
+            if !ring.core().sock(slot).is_open(generation) {
+                return ConnAddrs::default();
+            }
+            // SAFETY: the slot is open in the same generation, so the descriptor is.
+            let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+            let end = |address: io::Result<socket2::SockAddr>| match address {
+                Ok(address) if address.is_unix() => Some(PeerAddr::Unix),
+                Ok(address) => address.as_socket().map(PeerAddr::Ip),
+                Err(_) => None,
+            };
+            let socket = SockRef::from(&fd);
+            ConnAddrs { peer: end(socket.peer_addr()), local: end(socket.local_addr()) }
+        })
     }
 }
 

@@ -138,6 +138,20 @@ fn echo_returns_every_byte_on_many_connections() {
 }
 
 #[test]
+fn one_connection_costs_one_enter_a_request() {
+    const REQUESTS: u64 = 2_000;
+    let ((), stats) = with_echo_server(RingOptions::default(), |address| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        for _ in 0..REQUESTS {
+            exchange(&mut stream, b"ping");
+        }
+    });
+    // Beside the requests: ticks, parks and what they take, of which a loaded machine has more.
+    let beside = 2 * stats.ticks + 8 * stats.parks + 20;
+    assert!(stats.enters <= REQUESTS + REQUESTS / 10 + beside, "{stats:?}");
+}
+
+#[test]
 fn tiny_submission_queue_serves_more_operations_than_it_holds() {
     let options = RingOptions { sq_entries: 2, ..RingOptions::default() };
     with_echo_server(options, |address| {
@@ -346,6 +360,24 @@ fn exhausted_buffers_are_waited_out() {
         ring.stats()
     });
     assert_eq!(stats.bytes_in, sockets as u64 * 100);
+}
+
+#[test]
+fn alarm_ends_never_early_and_is_taken_back_when_dropped() {
+    for is_ring_only in [false, true] {
+        let options = RingOptions { is_ring_only, ..RingOptions::default() };
+        shard_with(options, |ring| async move {
+            for us in [1_500, 0, 300] {
+                let at = std::time::Instant::now() + Duration::from_micros(us);
+                ring.alarm(at).await;
+                assert!(std::time::Instant::now() >= at, "{us} us");
+            }
+            let far = ring.alarm(std::time::Instant::now() + Duration::from_secs(600));
+            assert!(future::or(async { Some(far.await) }, async { None }).await.is_none());
+            // The one that follows may end with the one taken back, not later than asked for.
+            ring.alarm(std::time::Instant::now() + Duration::from_micros(200)).await;
+        });
+    }
 }
 
 #[test]

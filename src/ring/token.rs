@@ -6,7 +6,6 @@
 pub(super) enum Op {
     Recv,
     Send,
-    Shutdown,
     Close,
     Cancel,
     Connect,
@@ -18,10 +17,9 @@ pub(super) enum Op {
 }
 
 impl Op {
-    const ALL: [Op; 11] = [
+    const ALL: [Op; 10] = [
         Op::Recv,
         Op::Send,
-        Op::Shutdown,
         Op::Close,
         Op::Cancel,
         Op::Connect,

@@ -18,10 +18,14 @@ impl Router {
     ///
     /// # Errors
     /// All that is wrong with the routes: bad patterns, conflicts, things named twice.
-    pub fn build(self) -> Result<App, RouterError> {
+    pub fn build(mut self) -> Result<App, RouterError> {
         let root_layers = self.layers.clone();
         let mut flat = Router::new();
+        let beside = self.beside.take();
         flat.absorb("", self);
+        if let Some(beside) = beside {
+            flat.absorb("", *beside);
+        }
         let Router { endpoints, fallbacks, mut error_pages, mut problems, .. } = flat;
 
         if error_pages.len() > 1 {

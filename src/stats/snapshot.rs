@@ -43,8 +43,8 @@ pub struct Engine {
 pub struct ShardStats {
     /// Index of the shard, from 0.
     pub shard: usize,
-    /// The kernel's number of the core it is pinned to.
-    pub core: usize,
+    /// The kernel's number of the core it is pinned to, if it is.
+    pub core: Option<usize>,
     /// Its counters.
     #[serde(flatten)]
     pub counters: ShardSnapshot,
@@ -79,7 +79,7 @@ mod tests {
         let counters = Counters::default();
         counters.requests.add(requests);
         counters.buffers.take(buffers);
-        ShardStats { shard, core: 2 * shard, counters: counters.snapshot() }
+        ShardStats { shard, core: Some(2 * shard), counters: counters.snapshot() }
     }
 
     fn snapshot(shard_count: usize, answers: Vec<ShardStats>) -> ServerSnapshot {

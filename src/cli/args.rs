@@ -1,0 +1,494 @@
+//! The arguments of the `everycore` binary, and how they become a [`ServerConfig`].
+//!
+//! Floor 8. Every flag of `serve` can come from the environment too, as `EVERYCORE_` and its name; a flag wins.
+//! Nothing is done here, and the host is not looked at.
+
+use std::time::Duration;
+
+use clap::builder::BoolishValueParser;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::config::{Address, Balance, ConfigError, Endpoints, ServerConfig, StatsPolicy, address_or_port};
+use crate::limits::*;
+use crate::topology::{CpuList, PinMode};
+
+/// What the process tells its parent when it ends.
+pub mod exit {
+    /// Drained; or, of `doctor` and `healthcheck`, all is well.
+    pub const OK: u8 = 0;
+    /// Failed while running.
+    pub const RUNTIME: u8 = 1;
+    /// The arguments do not make sense; clap's own code for that.
+    pub const USAGE: u8 = 2;
+    /// io_uring cannot be used on this host (`EX_UNAVAILABLE` of sysexits.h).
+    pub const UNAVAILABLE: u8 = 69;
+}
+
+/// HTTP server runtime for Linux: one pinned executor, one listener and one io_uring per core.
+#[derive(Debug, Parser)]
+#[command(name = "everycore", version, about, max_term_width = 100, subcommand_required = true)]
+#[command(after_help = "Exit codes: 0 drained, 1 failed while running, 2 wrong usage, 69 io_uring unavailable.")]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve until SIGTERM or SIGINT, then drain. A second signal ends at once.
+    Serve(Box<ServeArgs>),
+    /// Ask a server whether it is well: exit code 0 or 1.
+    Healthcheck(HealthcheckArgs),
+    /// Tell whether this host can serve, what limits it, and the cure: exit code 0 or 69.
+    Doctor(DoctorArgs),
+}
+
+/// Arguments of `healthcheck`.
+#[derive(Debug, Args)]
+pub struct HealthcheckArgs {
+    /// An http:// address that answers 200 if all is well.
+    #[arg(default_value = "http://127.0.0.1:8080/healthz", env = "EVERYCORE_HEALTHCHECK_URL")]
+    pub url: String,
+}
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Take warnings for failures: exit code 1.
+    #[arg(long)]
+    pub strict: bool,
+}
+
+/// Arguments of `serve`. Times: 10 or 10s, 250ms, 500us, 2m, 1h.
+#[derive(Debug, Args)]
+#[command(next_line_help = false)]
+pub struct ServeArgs {
+    #[allow(rustdoc::broken_intra_doc_links)] // it is help, where brackets are brackets
+    /// IP:PORT, [IPv6]:PORT, :PORT (every IPv4 interface) or unix:/path?mode=660; may come again
+    #[arg(long, short, value_name = "ADDR", env = "EVERYCORE_LISTEN", value_delimiter = ',')]
+    #[arg(default_value = "127.0.0.1:8080", help_heading = LISTENING)]
+    pub listen: Vec<Address>,
+    /// Serve TCP echo at this address too, or at this port of 127.0.0.1; may come again
+    #[arg(long, value_name = "ADDR|PORT", env = "EVERYCORE_ECHO", value_delimiter = ',')]
+    #[arg(value_parser = address_or_port, help_heading = LISTENING)]
+    pub echo: Vec<Address>,
+    /// Connections that wait for accept, each listener
+    #[arg(long, value_name = "N", env = "EVERYCORE_BACKLOG", default_value_t = BACKLOG, help_heading = LISTENING)]
+    pub backlog: u32,
+    /// Let another process listen on the same ports, for a restart without a gap
+    #[arg(long, env = "EVERYCORE_SHARE_PORT", value_parser = BoolishValueParser::new(), help_heading = LISTENING)]
+    pub share_port: bool,
+    /// Accept a connection once its first bytes are there (TCP_DEFER_ACCEPT)
+    #[arg(long, env = "EVERYCORE_DEFER_ACCEPT", value_parser = BoolishValueParser::new(), help_heading = LISTENING)]
+    pub defer_accept: bool,
+    /// Take data in the first packet (TCP_FASTOPEN)
+    #[arg(long, env = "EVERYCORE_FAST_OPEN", value_parser = BoolishValueParser::new(), help_heading = LISTENING)]
+    pub fast_open: bool,
+
+    /// Number of shards, or auto: as many as cores and quota allow
+    #[arg(long, value_name = "N|auto", env = "EVERYCORE_SHARDS", default_value = "auto", help_heading = CORES)]
+    #[arg(value_parser = shards)]
+    pub shards: Auto<usize>,
+    /// Cores to use, such as 0-3,6; default: all that are allowed
+    #[arg(long, value_name = "LIST", env = "EVERYCORE_CPUS", help_heading = CORES)]
+    pub cpus: Option<CpuList>,
+    /// Tie each shard to a core; auto: unless a quota is smaller than the cores
+    #[arg(long, value_name = "WHEN", env = "EVERYCORE_PIN", default_value = "auto", help_heading = CORES)]
+    pub pin: Switch,
+    /// Which shard gets a new connection
+    #[arg(long, value_name = "HOW", env = "EVERYCORE_BALANCE", default_value = "kernel", help_heading = CORES)]
+    pub balance: BalanceArg,
+    /// How often a busy shard visits its executor, in microseconds
+    #[arg(long, value_name = "US", env = "EVERYCORE_TICK", help_heading = CORES)]
+    #[arg(default_value_t = TICK.as_micros() as u64)]
+    pub tick: u64,
+
+    /// Open connections, all shards together
+    #[arg(long, value_name = "N", env = "EVERYCORE_MAX_CONNECTIONS", help_heading = LIMITS)]
+    #[arg(default_value_t = CONNECTIONS_MAX)]
+    pub max_connections: usize,
+    /// Requests answered on one connection, or off
+    #[arg(long, value_name = "N|off", env = "EVERYCORE_MAX_REQUESTS", default_value = "off", help_heading = LIMITS)]
+    #[arg(value_parser = number_or_off)]
+    pub max_requests: Off<u64>,
+    /// Bytes of a request head
+    #[arg(long, value_name = "BYTES", env = "EVERYCORE_MAX_HEAD", default_value_t = HEAD_BYTES_MAX, help_heading = LIMITS)]
+    pub max_head: usize,
+    /// Fields of a request head
+    #[arg(long, value_name = "N", env = "EVERYCORE_MAX_HEADERS", default_value_t = HEADERS_MAX, help_heading = LIMITS)]
+    pub max_headers: usize,
+    /// Bytes of a request target
+    #[arg(long, value_name = "BYTES", env = "EVERYCORE_MAX_URI", default_value_t = URI_BYTES_MAX, help_heading = LIMITS)]
+    pub max_uri: usize,
+    /// Bytes of a request body that is collected in memory
+    #[arg(long, value_name = "BYTES", env = "EVERYCORE_MAX_BODY", help_heading = LIMITS)]
+    #[arg(default_value_t = BODY_BUFFERED_BYTES_MAX)]
+    pub max_body: usize,
+
+    /// From the first byte of a request head to its last
+    #[arg(long, value_name = "TIME", env = "EVERYCORE_HEADER_TIMEOUT", help_heading = DEADLINES)]
+    #[arg(value_parser = duration, default_value = "10s")]
+    pub header_timeout: Duration,
+    /// Wait for the next bytes of a request body; after it the least rate counts
+    #[arg(long, value_name = "TIME", env = "EVERYCORE_BODY_TIMEOUT", help_heading = DEADLINES)]
+    #[arg(value_parser = duration, default_value = "20s")]
+    pub body_timeout: Duration,
+    /// Bytes a second that a request body must reach on average, 0: no such bound
+    #[arg(long, value_name = "BYTES", env = "EVERYCORE_MIN_BODY_RATE", help_heading = DEADLINES)]
+    #[arg(default_value_t = BODY_RATE_MIN)]
+    pub min_body_rate: u32,
+    /// Wait for a peer that takes no byte of an answer
+    #[arg(long, value_name = "TIME", env = "EVERYCORE_WRITE_TIMEOUT", help_heading = DEADLINES)]
+    #[arg(value_parser = duration, default_value = "30s")]
+    pub write_timeout: Duration,
+    /// Wait for the next request on a kept connection
+    #[arg(long, value_name = "TIME", env = "EVERYCORE_IDLE_TIMEOUT", help_heading = DEADLINES)]
+    #[arg(value_parser = duration, default_value = "75s")]
+    pub idle_timeout: Duration,
+    /// Time until a handler has an answer, or off
+    #[arg(long, value_name = "TIME|off", env = "EVERYCORE_HANDLER_TIMEOUT", help_heading = DEADLINES)]
+    #[arg(value_parser = duration_or_off, default_value = "off")]
+    pub handler_timeout: Off<Duration>,
+    /// Go on accepting for so long once told to end, with readyz at 503
+    #[arg(long, value_name = "TIME", env = "EVERYCORE_DRAIN_DELAY", help_heading = DEADLINES)]
+    #[arg(value_parser = duration, default_value = "0")]
+    pub drain_delay: Duration,
+    /// Time for the requests in flight after that
+    #[arg(long, value_name = "TIME", env = "EVERYCORE_DRAIN_TIMEOUT", help_heading = DEADLINES)]
+    #[arg(value_parser = duration, default_value = "8s")]
+    pub drain_timeout: Duration,
+
+    /// Who may read stats and metrics; auto: whoever comes by loopback or a unix socket
+    #[arg(long, value_name = "WHO", env = "EVERYCORE_STATS", default_value = "auto", help_heading = ENDPOINTS)]
+    pub stats: Switch,
+    /// Path of the stats page, or off
+    #[arg(long, value_name = "PATH|off", env = "EVERYCORE_STATS_PATH", help_heading = ENDPOINTS)]
+    #[arg(value_parser = path_or_off, default_value = "/__stats")]
+    pub stats_path: Off<String>,
+    /// Path of Prometheus' metrics, or off
+    #[arg(long, value_name = "PATH|off", env = "EVERYCORE_METRICS", help_heading = ENDPOINTS)]
+    #[arg(value_parser = path_or_off, default_value = "/metrics")]
+    pub metrics: Off<String>,
+    /// Path that tells whether every shard answers, or off
+    #[arg(long, value_name = "PATH|off", env = "EVERYCORE_LIVEZ", help_heading = ENDPOINTS)]
+    #[arg(value_parser = path_or_off, default_value = "/livez")]
+    pub livez: Off<String>,
+    /// Path that tells whether to send requests here, or off
+    #[arg(long, value_name = "PATH|off", env = "EVERYCORE_READYZ", help_heading = ENDPOINTS)]
+    #[arg(value_parser = path_or_off, default_value = "/readyz")]
+    pub readyz: Off<String>,
+    /// Path that tells both, or off
+    #[arg(long, value_name = "PATH|off", env = "EVERYCORE_HEALTHZ", help_heading = ENDPOINTS)]
+    #[arg(value_parser = path_or_off, default_value = "/healthz")]
+    pub healthz: Off<String>,
+}
+
+const LISTENING: &str = "Listening";
+const CORES: &str = "Cores";
+const LIMITS: &str = "Limits";
+const DEADLINES: &str = "Deadlines (10 or 10s, 250ms, 500us, 2m, 1h)";
+const ENDPOINTS: &str = "Endpoints";
+
+impl TryFrom<ServeArgs> for ServerConfig {
+    type Error = ConfigError;
+
+    /// Fails as [`ServerConfig::validate`] does.
+    fn try_from(args: ServeArgs) -> Result<Self, ConfigError> {
+        let config = Self {
+            listen: args.listen,
+            echo: args.echo,
+            shards: args.shards.0,
+            cpus: args.cpus,
+            pin: args.pin.into(),
+            balance: args.balance.into(),
+            connections_max: args.max_connections,
+            requests_per_connection_max: args.max_requests.0,
+            header_timeout: args.header_timeout,
+            body_timeout: args.body_timeout,
+            body_rate_min: args.min_body_rate,
+            write_stall_timeout: args.write_timeout,
+            idle_timeout: args.idle_timeout,
+            handler_timeout: args.handler_timeout.0,
+            drain_delay: args.drain_delay,
+            drain_timeout: args.drain_timeout,
+            tick: Duration::from_micros(args.tick),
+            head_bytes_max: args.max_head,
+            headers_max: args.max_headers,
+            uri_bytes_max: args.max_uri,
+            body_bytes_max: args.max_body,
+            backlog: args.backlog,
+            share_port: args.share_port,
+            defer_accept: args.defer_accept,
+            fast_open: args.fast_open,
+            endpoints: Endpoints {
+                livez: args.livez.0,
+                readyz: args.readyz.0,
+                healthz: args.healthz.0,
+                stats: args.stats_path.0,
+                metrics: args.metrics.0,
+            },
+            stats: args.stats.into(),
+        };
+        config.validate()?;
+        Ok(config)
+    }
+}
+
+// ---- values --------------------------------------------------------------------------------------
+
+/// A value or the word `auto`. (clap takes a bare `Option` for "may be missing".)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Auto<T>(pub Option<T>);
+
+/// A value or the word `off`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Off<T>(pub Option<T>);
+
+/// `auto`, `on`, `off`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// As said above.
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
+impl From<Switch> for PinMode {
+    fn from(switch: Switch) -> Self {
+        match switch {
+            Switch::Auto => Self::Auto,
+            Switch::On => Self::On,
+            Switch::Off => Self::Off,
+        }
+    }
+}
+
+impl From<Switch> for StatsPolicy {
+    fn from(switch: Switch) -> Self {
+        match switch {
+            Switch::Auto => Self::Auto,
+            Switch::On => Self::On,
+            Switch::Off => Self::Off,
+        }
+    }
+}
+
+/// [`Balance`] as clap shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BalanceArg {
+    /// The kernel's hash of addresses and ports
+    Kernel,
+    /// The shard of the core that received the first packet
+    Cpu,
+    /// By chance, in the kernel
+    Random,
+    /// Each shard in turn
+    RoundRobin,
+    /// The shard with the fewest open connections
+    LeastConn,
+}
+
+impl From<BalanceArg> for Balance {
+    fn from(arg: BalanceArg) -> Self {
+        match arg {
+            BalanceArg::Kernel => Self::Kernel,
+            BalanceArg::Cpu => Self::Cpu,
+            BalanceArg::Random => Self::Random,
+            BalanceArg::RoundRobin => Self::RoundRobin,
+            BalanceArg::LeastConn => Self::LeastConn,
+        }
+    }
+}
+
+fn shards(text: &str) -> Result<Auto<usize>, String> {
+    match text {
+        "auto" => Ok(Auto(None)),
+        _ => text.parse().map(|n| Auto(Some(n))).map_err(|_| "expected a number, or auto".to_owned()),
+    }
+}
+
+fn number_or_off(text: &str) -> Result<Off<u64>, String> {
+    match text {
+        "off" => Ok(Off(None)),
+        _ => text.parse().map(|n| Off(Some(n))).map_err(|_| "expected a number, or off".to_owned()),
+    }
+}
+
+fn path_or_off(text: &str) -> Result<Off<String>, String> {
+    Ok(Off((text != "off").then(|| text.to_owned())))
+}
+
+fn duration_or_off(text: &str) -> Result<Off<Duration>, String> {
+    match text {
+        "off" => Ok(Off(None)),
+        _ => duration(text).map(|duration| Off(Some(duration))),
+    }
+}
+
+/// Whole numbers with a unit; without one, seconds.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let (digits, unit) = text.split_at(text.bytes().take_while(u8::is_ascii_digit).count());
+    let micros_per_unit: u64 = match unit {
+        "us" => 1,
+        "ms" => 1_000,
+        "" | "s" => 1_000_000,
+        "m" => 60_000_000,
+        "h" => 3_600_000_000,
+        _ => 0,
+    };
+    let micros = digits.parse::<u64>().ok().and_then(|count| count.checked_mul(micros_per_unit));
+    match micros.filter(|_| micros_per_unit > 0) {
+        Some(micros) => Ok(Duration::from_micros(micros)),
+        None => Err("expected a time such as 10, 10s, 250ms, 2m".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// The config of `serve` with these flags; the process' environment must not speak of `EVERYCORE_`.
+    fn config(flags: &str) -> Result<ServerConfig, String> {
+        let args = ["everycore", "serve"].into_iter().chain(flags.split_whitespace());
+        match Cli::try_parse_from(args).map_err(|error| error.to_string())?.command {
+            Command::Serve(args) => ServerConfig::try_from(*args).map_err(|error| error.to_string()),
+            other => Err(format!("{other:?}")),
+        }
+    }
+
+    #[test]
+    fn definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn no_flags_give_the_default_config() {
+        assert_eq!(config("").unwrap(), ServerConfig::default());
+    }
+
+    #[test]
+    fn every_flag_of_serve_has_its_variable() {
+        let command = Cli::command();
+        let serve = command.find_subcommand("serve").unwrap();
+        for arg in serve.get_arguments() {
+            let Some(long) = arg.get_long().filter(|&long| long != "help") else {
+                continue;
+            };
+            let expected = format!("EVERYCORE_{}", long.to_uppercase().replace('-', "_"));
+            assert_eq!(arg.get_env().and_then(|name| name.to_str()), Some(expected.as_str()));
+        }
+    }
+
+    #[test]
+    fn flags_reach_the_config() {
+        let all = config(
+            "--listen :80 --listen unix:/a?mode=600,[::1]:1 --echo 7 --shards 3 --cpus 0-2 --pin on --balance least-conn \
+             --max-connections 9 --max-requests 8 --header-timeout 1 --body-timeout 2s --min-body-rate 7 \
+             --write-timeout 250ms --idle-timeout 2m --handler-timeout 1h --drain-delay 4 --drain-timeout 5 --tick 500 \
+             --max-head 4096 --max-headers 6 --max-uri 100 --max-body 0 --backlog 5 --share-port --defer-accept \
+             --fast-open --livez off --readyz /r --healthz /h --stats-path /s --metrics off --stats on",
+        );
+        let parse = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+        let expected = ServerConfig {
+            listen: parse(&[":80", "unix:/a?mode=600", "[::1]:1"]),
+            echo: parse(&["127.0.0.1:7"]),
+            shards: Some(3),
+            cpus: Some("0-2".parse().unwrap()),
+            pin: PinMode::On,
+            balance: Balance::LeastConn,
+            connections_max: 9,
+            requests_per_connection_max: Some(8),
+            header_timeout: Duration::from_secs(1),
+            body_timeout: Duration::from_secs(2),
+            body_rate_min: 7,
+            write_stall_timeout: Duration::from_millis(250),
+            idle_timeout: Duration::from_secs(120),
+            handler_timeout: Some(Duration::from_secs(3600)),
+            drain_delay: Duration::from_secs(4),
+            drain_timeout: Duration::from_secs(5),
+            tick: Duration::from_micros(500),
+            head_bytes_max: 4096,
+            headers_max: 6,
+            uri_bytes_max: 100,
+            body_bytes_max: 0,
+            backlog: 5,
+            share_port: true,
+            defer_accept: true,
+            fast_open: true,
+            endpoints: Endpoints {
+                livez: None,
+                readyz: Some("/r".into()),
+                healthz: Some("/h".into()),
+                stats: Some("/s".into()),
+                metrics: None,
+            },
+            stats: StatsPolicy::On,
+        };
+        assert_eq!(all.unwrap(), expected);
+    }
+
+    #[test]
+    fn wrong_values_say_what_was_expected() {
+        #[track_caller]
+        fn check(flags: &str, expected: &str) {
+            let error = config(flags).unwrap_err();
+            assert!(error.contains(expected), "{flags}: {error}");
+        }
+        check("--listen localhost:80", "host names are not looked up");
+        check("--shards many", "expected a number, or auto");
+        check("--shards 0", "shards: expected a number of shards, 1 to 1024, got 0");
+        check("--cpus 3-1", "expected cores below 1024 such as 0-3,6, got \"3-1\"");
+        check("--idle-timeout 5d", "expected a time such as 10, 10s, 250ms, 2m");
+        check("--idle-timeout 0", "idle-timeout: expected more than 0 and 24 hours at most, got 0s");
+        check("--balance fair", "[possible values: kernel, cpu, random, round-robin, least-conn]");
+        check("--pin maybe", "[possible values: auto, on, off]");
+        check("--livez health", "livez: expected a path such as /healthz, or off, got health");
+        check("--max-requests no", "expected a number, or off");
+    }
+
+    #[test]
+    fn duration_reads_units() {
+        let micros = |text| duration(text).map(|duration| duration.as_micros()).ok();
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("10", Some(10_000_000)),
+            ("10s", Some(10_000_000)),
+            ("250ms", Some(250_000)),
+            ("7us", Some(7)),
+            ("2m", Some(120_000_000)),
+            ("1h", Some(3_600_000_000)),
+            ("", None),
+            ("s", None),
+            ("-1", None),
+            ("1.5s", None),
+            ("1 s", None),
+            ("1d", None),
+            ("18446744073709551615", None),
+            ("18446744073709551616us", None),
+        ] {
+            assert_eq!(micros(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn other_subcommands_parse() {
+        let parse = |line: &str| Cli::try_parse_from(line.split(' ')).map(|cli| cli.command);
+        assert!(matches!(
+            parse("everycore doctor --json --strict"),
+            Ok(Command::Doctor(DoctorArgs { json: true, strict: true }))
+        ));
+        let Ok(Command::Healthcheck(args)) = parse("everycore healthcheck") else { panic!("default address") };
+        assert_eq!(args.url, "http://127.0.0.1:8080/healthz");
+        assert_eq!(parse("everycore").unwrap_err().exit_code(), i32::from(exit::USAGE));
+        assert_eq!(parse("everycore serve --nope").unwrap_err().exit_code(), i32::from(exit::USAGE));
+    }
+}

@@ -1,0 +1,76 @@
+//! Why a server could not start or go on. Floor 4: names the errors of the floors below.
+
+use crate::{
+    config::ConfigError, preflight::RingUnavailable, ring::listen::BindError, router::RouterError,
+    topology::TopologyError,
+};
+use std::{fmt, io};
+
+/// Why a server could not start, or ended before it was asked to.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// A setting cannot be used.
+    Config(ConfigError),
+    /// The shards do not fit this host's cores.
+    Topology(TopologyError),
+    /// io_uring is not to be had here.
+    RingUnavailable(Box<RingUnavailable>),
+    /// An address cannot be listened at.
+    Bind(BindError),
+    /// The application's routes contradict each other.
+    Router(RouterError),
+    /// A shard's thread cannot be tied to its core.
+    Pin {
+        /// That core.
+        core: usize,
+    },
+    /// A shard's executor cannot be made.
+    Executor(io::Error),
+    /// A shard's ring cannot be made, or failed.
+    Ring(io::Error),
+    /// Threads, channels or descriptors have run out.
+    Host(io::Error),
+    /// The closure that builds a shard's application panicked, or a shard did.
+    ShardPanicked,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(error) => error.fmt(f),
+            Self::Topology(error) => error.fmt(f),
+            Self::RingUnavailable(error) => error.fmt(f),
+            Self::Bind(error) => error.fmt(f),
+            Self::Router(error) => error.fmt(f),
+            Self::Pin { core } => {
+                write!(
+                    f,
+                    "cannot tie a shard to core {core}: the kernel refuses it; name other cores (--cpus) or use --pin off"
+                )
+            }
+            Self::Executor(error) => {
+                write!(f, "cannot make a shard's executor: {error}; `everycore doctor` says what this host lacks")
+            }
+            Self::Ring(error) => {
+                write!(f, "a shard's ring failed: {error}; `everycore doctor` says what this host lacks")
+            }
+            Self::Host(error) => write!(f, "cannot start the shards: {error}"),
+            Self::ShardPanicked => f.write_str("a shard panicked; its message is above"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Config(error) => Some(error),
+            Self::Topology(error) => Some(error),
+            Self::RingUnavailable(error) => Some(error),
+            Self::Bind(error) => Some(error),
+            Self::Router(error) => Some(error),
+            Self::Executor(error) | Self::Ring(error) | Self::Host(error) => Some(error),
+            Self::Pin { .. } | Self::ShardPanicked => None,
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What all HTTP/1 connections of a shard share: application, configuration, counters, the date. Floor 5.
+
+use crate::{
+    app::App,
+    config::ServerConfig,
+    http::{DateCache, HeadLimits},
+    stats::Counters,
+};
+use std::{
+    cell::{Cell, Ref, RefCell},
+    rc::Rc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+/// Limits and deadlines of HTTP/1 connections. Times are in milliseconds; `u64::MAX` is none.
+#[derive(Clone, Debug)]
+pub struct Http1Config {
+    /// Bounds on a request head.
+    pub head: HeadLimits,
+    /// Bytes of a body that a handler collects at most; streamed bodies have no bound.
+    pub body_bytes_max: usize,
+    /// From the first byte of a head to its last.
+    pub header_timeout_ms: u64,
+    /// Without a request on a kept connection, or before the first.
+    pub idle_timeout_ms: u64,
+    /// Longest pause in a body, and the time before its minimum rate counts.
+    pub body_timeout_ms: u64,
+    /// Bytes a second a body must bring after that; 0: no such bound.
+    pub body_rate_min: u64,
+    /// In which a peer takes no byte of an answer.
+    pub write_stall_ms: u64,
+    /// Until a handler has an answer.
+    pub handler_timeout_ms: u64,
+    /// Requests answered on one connection.
+    pub requests_per_connection_max: Option<u64>,
+}
+
+impl From<&ServerConfig> for Http1Config {
+    fn from(config: &ServerConfig) -> Self {
+        let ms = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        Http1Config {
+            head: HeadLimits {
+                head_bytes_max: config.head_bytes_max,
+                headers_max: config.headers_max,
+                uri_bytes_max: config.uri_bytes_max,
+            },
+            body_bytes_max: config.body_bytes_max,
+            header_timeout_ms: ms(config.header_timeout),
+            idle_timeout_ms: ms(config.idle_timeout),
+            body_timeout_ms: ms(config.body_timeout),
+            body_rate_min: config.body_rate_min.into(),
+            write_stall_ms: ms(config.write_stall_timeout),
+            handler_timeout_ms: config.handler_timeout.map_or(u64::MAX, ms),
+            requests_per_connection_max: config.requests_per_connection_max,
+        }
+    }
+}
+
+/// Shared by the connections of one shard.
+#[derive(Debug)]
+pub struct Context {
+    /// The application.
+    pub app: App,
+    /// Limits and deadlines.
+    pub config: Http1Config,
+    /// The shard's counters.
+    pub counters: Rc<Counters>,
+    date: RefCell<DateCache>,
+    date_until_ms: Cell<u64>,
+    is_draining: Cell<bool>,
+}
+
+impl Context {
+    /// A context for `app`.
+    pub fn new(app: App, config: Http1Config, counters: Rc<Counters>) -> Self {
+        Context {
+            app,
+            config,
+            counters,
+            date: RefCell::new(DateCache::new()),
+            date_until_ms: Cell::new(0),
+            is_draining: Cell::new(false),
+        }
+    }
+
+    /// From now on every answer closes its connection, and connections that wait are closed after a grace. The
+    /// caller wakes their tasks.
+    pub fn drain(&self) {
+        self.is_draining.set(true);
+    }
+
+    /// Whether [`drain`](Self::drain) was called.
+    pub fn is_draining(&self) -> bool {
+        self.is_draining.get()
+    }
+
+    /// The `Server` and `Date` lines; the system's clock is read once a second of the shard's.
+    pub(crate) fn date_lines(&self, now_ms: u64) -> Ref<'_, [u8]> {
+        if now_ms >= self.date_until_ms.get() {
+            let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            self.date.borrow_mut().at(unix.as_secs());
+            self.date_until_ms.set(now_ms + 1000 - u64::from(unix.subsec_millis()));
+        }
+        Ref::map(self.date.borrow(), DateCache::lines)
+    }
+}

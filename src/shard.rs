@@ -1,0 +1,393 @@
+//! A shard as its author's code sees it, and how shards talk. Floor 4.
+//!
+//! Shards share nothing but bounded mailboxes, their doorbells, and one connection count each. A message is
+//! moved into the other shard's mailbox and its doorbell is rung: it is read there in the next turn.
+
+use crate::{
+    limits::MAILBOX_MAX,
+    ring::{Doorbell, Ring, Sleep},
+    stats::{Counters, ShardSnapshot, ShardStats},
+};
+use std::{
+    any::{Any, TypeId, type_name},
+    cell::{Cell, RefCell},
+    collections::{HashMap, VecDeque},
+    fmt,
+    future::{Future, poll_fn},
+    os::fd::OwnedFd,
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
+    },
+    task::{Poll, Waker},
+    time::Duration,
+};
+
+/// A handle to the shard this code runs on. Cheap to clone; never leaves its thread.
+///
+/// Handlers get it from the closure that builds their router:
+///
+/// ```no_run
+/// # use everycore::{Router, Server};
+/// # use std::time::Duration;
+/// Server::bind("127.0.0.1:8080").run(|shard| {
+///     Router::new().get("/slow", move |_| {
+///         let shard = shard.clone();
+///         async move {
+///             shard.sleep(Duration::from_millis(20)).await;
+///             format!("from shard {}", shard.id())
+///         }
+///     })
+/// })
+/// # ?; Ok::<(), everycore::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Shard(Rc<Inner>);
+
+struct Inner {
+    id: usize,
+    core: Option<usize>,
+    ring: Ring,
+    counters: Rc<Counters>,
+    peers: Arc<Peers>,
+    inboxes: RefCell<HashMap<TypeId, Rc<dyn Deliver>>>,
+    /// Questions to the other shards that are not answered yet.
+    asked: RefCell<HashMap<u64, Asked>>,
+    questions: Cell<u64>,
+}
+
+struct Asked {
+    answers: Vec<ShardStats>,
+    waker: Option<Waker>,
+}
+
+impl Shard {
+    pub(crate) fn new(id: usize, core: Option<usize>, ring: Ring, counters: Rc<Counters>, peers: Arc<Peers>) -> Self {
+        Shard(Rc::new(Inner {
+            id,
+            core,
+            ring,
+            counters,
+            peers,
+            inboxes: RefCell::default(),
+            asked: RefCell::default(),
+            questions: Cell::new(0),
+        }))
+    }
+
+    /// Its number, from 0.
+    pub fn id(&self) -> usize {
+        self.0.id
+    }
+
+    /// The core it is tied to, if it is.
+    pub fn core(&self) -> Option<usize> {
+        self.0.core
+    }
+
+    /// How many shards the server has.
+    pub fn count(&self) -> usize {
+        self.0.peers.0.len()
+    }
+
+    /// Runs `future` on this shard, beside the requests, until it ends or the shard does. A panic ends it alone.
+    pub fn spawn(&self, future: impl Future<Output = ()> + 'static) {
+        self.0.ring.spawn(future);
+    }
+
+    /// Completes after `duration`, never early. On the shard's own timer wheel: cheaper and, under load, more
+    /// punctual than glommio's timers.
+    pub fn sleep(&self, duration: Duration) -> Sleep {
+        self.0.ring.sleep(duration)
+    }
+
+    /// The shard's ring, for sockets of your own.
+    pub fn ring(&self) -> &Ring {
+        &self.0.ring
+    }
+
+    /// Moves `message` to shard `to` (this one included), where the [`Inbox`] of its type gets it.
+    ///
+    /// # Errors
+    /// There is no such shard, it has ended, or its mailbox is full; the message comes back.
+    pub fn send_to<M: Send + 'static>(&self, to: usize, message: M) -> Result<(), SendError<M>> {
+        let Some(peer) = self.0.peers.0.get(to) else { return Err(SendError::NoSuchShard(message)) };
+        peer.post(Mail::Message(Box::new(message))).map_err(|error| {
+            let (mail, is_full) = match error {
+                TrySendError::Full(mail) => (mail, true),
+                TrySendError::Disconnected(mail) => (mail, false),
+            };
+            let Mail::Message(message) = mail else { unreachable!("what was posted comes back") };
+            let message = *message.downcast::<M>().expect("what was posted comes back");
+            if is_full { SendError::Full(message) } else { SendError::Ended(message) }
+        })
+    }
+
+    /// Receives the messages of type `M` from now on. One inbox a type: a second replaces the first.
+    pub fn inbox<M: 'static>(&self) -> Inbox<M> {
+        let slot = Rc::new(InboxSlot::<M> { queue: RefCell::default(), waker: RefCell::default() });
+        self.0.inboxes.borrow_mut().insert(TypeId::of::<M>(), slot.clone());
+        Inbox(slot)
+    }
+
+    /// This shard's own counters, now.
+    pub(crate) fn stats(&self) -> ShardStats {
+        let mut counters: ShardSnapshot = self.0.counters.snapshot();
+        let ring = self.0.ring.stats();
+        counters.bytes.received = ring.bytes_in;
+        counters.bytes.sent = ring.bytes_out;
+        counters.driver.turns = ring.turns;
+        counters.driver.visits = ring.visits;
+        counters.driver.parks = ring.parks;
+        counters.driver.ticks = ring.ticks;
+        counters.driver.ring_enters = ring.enters;
+        counters.driver.cq_overflows = ring.cq_overflows;
+        counters.driver.send_short = ring.short_sends;
+        counters.buffers.enobufs = ring.enobufs;
+        ShardStats { shard: self.0.id, core: self.0.core, counters }
+    }
+
+    /// Asks all shards for their counters and waits at most `patience`; who is late is not in the answer.
+    pub(crate) async fn ask_all(&self, patience: Duration) -> Vec<ShardStats> {
+        let question = self.0.questions.get();
+        self.0.questions.set(question.wrapping_add(1));
+        let own = Asked { answers: vec![self.stats()], waker: None };
+        self.0.asked.borrow_mut().insert(question, own);
+        let _forget = Forget { shard: self, question };
+        let mut wanted = 1;
+        for (id, peer) in self.0.peers.0.iter().enumerate() {
+            if id != self.0.id && peer.post(Mail::Ask { question, reply: Reply::To(self.0.id) }).is_ok() {
+                wanted += 1;
+            }
+        }
+        let all_in = poll_fn(|cx| {
+            let mut asked = self.0.asked.borrow_mut();
+            let asked = asked.get_mut(&question).expect("forgotten only below");
+            if asked.answers.len() >= wanted {
+                return Poll::Ready(());
+            }
+            asked.waker = Some(cx.waker().clone());
+            Poll::Pending
+        });
+        futures_lite::future::or(all_in, self.sleep(patience)).await;
+        let mut asked = self.0.asked.borrow_mut();
+        asked.get_mut(&question).map(|asked| std::mem::take(&mut asked.answers)).unwrap_or_default()
+    }
+
+    pub(crate) fn answer(&self, question: u64, reply: &Reply) {
+        match reply {
+            // A shard that has ended, or is too busy to take it, will list us as missing.
+            Reply::To(id) => drop(self.0.peers.0[*id].post(Mail::Answer { question, stats: Box::new(self.stats()) })),
+            Reply::Thread(sender) => drop(sender.try_send(self.stats())),
+        }
+    }
+
+    pub(crate) fn take_answer(&self, question: u64, stats: ShardStats) {
+        if let Some(asked) = self.0.asked.borrow_mut().get_mut(&question) {
+            asked.answers.push(stats);
+            if let Some(waker) = asked.waker.take() {
+                waker.wake();
+            }
+        }
+    }
+
+    pub(crate) fn deliver(&self, message: Box<dyn Any + Send>) {
+        let inbox = self.0.inboxes.borrow().get(&(*message).type_id()).cloned();
+        match inbox {
+            Some(inbox) => inbox.deliver(message),
+            None => log::warn!("shard {} has no inbox for a message that another shard sent", self.0.id),
+        }
+    }
+
+    pub(crate) fn peers(&self) -> &Arc<Peers> {
+        &self.0.peers
+    }
+
+    pub(crate) fn counters(&self) -> &Rc<Counters> {
+        &self.0.counters
+    }
+}
+
+impl fmt::Debug for Shard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shard").field("id", &self.0.id).field("core", &self.0.core).finish_non_exhaustive()
+    }
+}
+
+struct Forget<'a> {
+    shard: &'a Shard,
+    question: u64,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.shard.0.asked.borrow_mut().remove(&self.question);
+    }
+}
+
+// ---- messages ------------------------------------------------------------------------------------
+
+/// Messages of one type from other shards. Dropping it leaves later ones undelivered (logged).
+pub struct Inbox<M>(Rc<InboxSlot<M>>);
+
+struct InboxSlot<M> {
+    queue: RefCell<VecDeque<M>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl<M: 'static> Inbox<M> {
+    /// The next message. Dropping the future loses nothing.
+    pub async fn receive(&mut self) -> M {
+        poll_fn(|cx| match self.0.queue.borrow_mut().pop_front() {
+            Some(message) => Poll::Ready(message),
+            None => {
+                self.0.waker.replace(Some(cx.waker().clone()));
+                Poll::Pending
+            }
+        })
+        .await
+    }
+}
+
+impl<M> fmt::Debug for Inbox<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Inbox<{}>", type_name::<M>())
+    }
+}
+
+trait Deliver {
+    fn deliver(&self, message: Box<dyn Any + Send>);
+}
+
+impl<M: 'static> Deliver for InboxSlot<M> {
+    fn deliver(&self, message: Box<dyn Any + Send>) {
+        let message = message.downcast::<M>().expect("looked up by its type");
+        if self.queue.borrow().len() >= MAILBOX_MAX {
+            log::warn!("an inbox of {} is full; a message is dropped", type_name::<M>());
+            return;
+        }
+        self.queue.borrow_mut().push_back(*message);
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+/// Why a message could not be sent; it comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendError<M> {
+    /// The server has fewer shards.
+    NoSuchShard(M),
+    /// The other shard's mailbox is full: it is overloaded or stuck.
+    Full(M),
+    /// The other shard has ended.
+    Ended(M),
+}
+
+impl<M> fmt::Display for SendError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoSuchShard(_) => "there is no such shard: expected a number below `Shard::count`",
+            Self::Full(_) => "the mailbox of the other shard is full: send less, or wait and try again",
+            Self::Ended(_) => "the other shard has ended",
+        })
+    }
+}
+
+impl<M: fmt::Debug> std::error::Error for SendError<M> {}
+
+// ---- mailboxes -----------------------------------------------------------------------------------
+
+/// What one thread tells a shard.
+pub(crate) enum Mail {
+    /// A connection that another shard accepted on a listener.
+    Connection { fd: OwnedFd, listener: usize },
+    /// Asks for counters.
+    Ask { question: u64, reply: Reply },
+    /// Counters that were asked for.
+    Answer { question: u64, stats: Box<ShardStats> },
+    /// A message of an author's.
+    Message(Box<dyn Any + Send>),
+    /// All shards are ready: begin to accept.
+    Serve,
+    /// Stop accepting, finish what is in flight.
+    Drain,
+    /// End now.
+    Stop,
+}
+
+/// Where an answer goes.
+pub(crate) enum Reply {
+    To(usize),
+    Thread(SyncSender<ShardStats>),
+}
+
+/// A shard's own end of its mailbox, and its doorbell.
+pub(crate) type MailEnd = (Receiver<Mail>, Doorbell);
+
+/// Every shard, as the others reach it.
+#[derive(Debug)]
+pub(crate) struct Peers(Vec<Peer>);
+
+#[derive(Debug)]
+pub(crate) struct Peer {
+    mailbox: SyncSender<Mail>,
+    doorbell: Doorbell,
+    /// Connections this shard has, those on their way to it included. Written once a connection.
+    connections: AtomicUsize,
+}
+
+impl Peers {
+    /// The peers, and each one's mailbox and doorbell.
+    pub(crate) fn new(count: usize) -> std::io::Result<(Self, Vec<MailEnd>)> {
+        let mut peers = Vec::with_capacity(count);
+        let mut ends = Vec::with_capacity(count);
+        for _ in 0..count {
+            let (mailbox, receiver) = sync_channel(MAILBOX_MAX);
+            let doorbell = Doorbell::new()?;
+            peers.push(Peer { mailbox, doorbell: doorbell.clone(), connections: AtomicUsize::new(0) });
+            ends.push((receiver, doorbell));
+        }
+        Ok((Peers(peers), ends))
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Peer> {
+        self.0.iter()
+    }
+
+    pub(crate) fn get(&self, id: usize) -> &Peer {
+        &self.0[id]
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Connections of all shards.
+    pub(crate) fn connections(&self) -> usize {
+        self.0.iter().map(Peer::connections).sum()
+    }
+}
+
+impl Peer {
+    #[allow(clippy::result_large_err)] // the mail comes back, as it must
+    pub(crate) fn post(&self, mail: Mail) -> Result<(), TrySendError<Mail>> {
+        self.mailbox.try_send(mail)?;
+        self.doorbell.ring();
+        Ok(())
+    }
+
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_connection(&self) {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn uncount_connection(&self) {
+        self.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
