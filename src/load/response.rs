@@ -307,8 +307,11 @@ mod tests {
 
     use super::*;
 
-    /// What a stream of answers says: status, keep-alive and body of each; then how it ended.
-    fn read(stream: &[u8], piece: usize, is_head: bool) -> (Vec<(u16, bool, Vec<u8>)>, Result<(), Malformed>) {
+    /// Status, keep-alive and body.
+    type Read<B> = (u16, bool, B);
+
+    /// What a stream of answers says, and how it ended.
+    fn read(stream: &[u8], piece: usize, is_head: bool) -> (Vec<Read<Vec<u8>>>, Result<(), Malformed>) {
         let mut parser = ResponseParser::default();
         let (mut answers, mut body, mut buffer) = (Vec::new(), Vec::new(), Vec::new());
         for bytes in stream.chunks(piece.max(1)) {
@@ -336,7 +339,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(stream: &str, is_head: bool, expected: &[(u16, bool, &str)], end: Result<(), Malformed>) {
+    fn check(stream: &str, is_head: bool, expected: &[Read<&str>], end: Result<(), Malformed>) {
         for piece in 1..=stream.len() {
             let (answers, ended) = read(stream.as_bytes(), piece, is_head);
             let expected: Vec<_> = expected.iter().map(|(s, k, b)| (*s, *k, b.as_bytes().to_vec())).collect();
@@ -347,7 +350,7 @@ mod tests {
 
     #[test]
     fn answer_ends_where_its_framing_says() {
-        let cases: &[(&str, &[(u16, bool, &str)])] = &[
+        let cases: &[(&str, &[Read<&str>])] = &[
             ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", &[(200, true, "ok")]),
             ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no", &[]),
             ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", &[(200, true, "")]),
