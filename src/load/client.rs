@@ -422,7 +422,7 @@ impl Client {
             let fault = if index == 0 { fault } else { rest };
             self.shard.fault(flight.due, fault, || match example.take() {
                 Some(example) => example,
-                None => format!("{fault} ({} after it was sent)", Millis(flight.sent.elapsed())),
+                None => format!("{} after it was sent", Millis(flight.sent.elapsed())),
             });
         }
         self.on_wire = 0;

@@ -19,6 +19,7 @@
 //! ```
 
 mod client;
+mod collect;
 mod pace;
 mod plan;
 pub mod progress;

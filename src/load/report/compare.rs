@@ -2,7 +2,7 @@
 //!
 //! The intervals of a run are put together into at most ten batches, so that neighbours that resemble each other do
 //! not count twice; the spread of the batches gives the error of each mean. A change is called one when it is larger
-//! than three such errors and than two percent. What differs between two runs but not within one (placement of
+//! than three such errors and than five percent. What differs between two runs but not within one (placement of
 //! threads, another guest on the machine) cannot be seen so: repeat in turn before believing a small change.
 
 use super::{
@@ -16,7 +16,7 @@ const BATCHES: usize = 10;
 /// Fewer tell nothing of the spread.
 const BATCHES_MIN: usize = 3;
 const ERRORS: f64 = 3.0;
-const LEAST_CHANGE: f64 = 0.02;
+const LEAST_CHANGE: f64 = 0.05;
 
 /// How two figures relate.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,22 +31,24 @@ pub enum Verdict {
     Unknown,
 }
 
-/// Compares the same measure of two runs. `more_is_better`: a rate; otherwise a latency.
-pub fn verdict(before: &[f64], after: &[f64], more_is_better: bool) -> Verdict {
+/// Judges the `change` of a measure between two runs, as a share, by its values in their intervals.
+/// `more_is_better`: a rate; otherwise a latency.
+pub fn verdict(change: f64, before: &[f64], after: &[f64], more_is_better: bool) -> Verdict {
     let (before, after) = (batches(before), batches(after));
     if before.len() < BATCHES_MIN || after.len() < BATCHES_MIN {
         return Verdict::Unknown;
     }
     let (mean_before, error_before) = mean_and_error(&before);
     let (mean_after, error_after) = mean_and_error(&after);
-    if mean_before <= 0.0 {
+    if mean_before <= 0.0 || mean_after <= 0.0 {
         return Verdict::Unknown;
     }
-    let change = mean_after / mean_before - 1.0;
-    let error = (error_before.powi(2) + error_after.powi(2)).sqrt() / mean_before;
+    // Relative to either mean: of a quantile these are means of quantiles, not the quantile of the run.
+    let error = ((error_before / mean_before).powi(2) + (error_after / mean_after).powi(2)).sqrt();
     let least = (ERRORS * error).max(LEAST_CHANGE);
     match change {
-        _ if change.abs() <= least => Verdict::Noise(least),
+        // Halved is as far as doubled.
+        _ if (1.0 + change).ln().abs() <= least.ln_1p() => Verdict::Noise(least),
         _ if (change > 0.0) == more_is_better => Verdict::Better(change.abs()),
         _ => Verdict::Worse(change.abs()),
     }
@@ -88,7 +90,11 @@ pub fn render(before: &Report, after: &Report) -> String {
         report.whole_intervals().into_iter().filter(|row| row.answers > 0).map(of).collect()
     };
     let mut measure = |name: &str, a: f64, b: f64, show: fn(f64) -> String, verdict: String| {
-        let change = if a > 0.0 { format!("{:+.1} %", (b / a - 1.0) * 100.0) } else { String::new() };
+        let change = match b / a {
+            _ if a <= 0.0 => String::new(),
+            ratio if ratio >= 10.0 => format!("× {ratio:.0}"),
+            ratio => format!("{:+.1} %", (ratio - 1.0) * 100.0),
+        };
         line(format!("  {name:<12}{:>12}{:>12}{change:>10}   {verdict}", show(a), show(b)));
     };
     let rates = |report| series(report, Row::rate);
@@ -97,12 +103,13 @@ pub fn render(before: &Report, after: &Report) -> String {
         before.rate.mean,
         after.rate.mean,
         |value| Count(value as u64).to_string(),
-        speak(verdict(&rates(before), &rates(after), true)),
+        speak(verdict(after.rate.mean / before.rate.mean - 1.0, &rates(before), &rates(after), true)),
     );
     let time: fn(f64) -> String = |value| Nanos(value as u64).to_string();
     for (name, of) in [("p50", (|row| row.p50_ns as f64) as fn(&Row) -> f64), ("p99", |row| row.p99_ns as f64)] {
-        let verdict = speak(verdict(&series(before, of), &series(after, of), false));
-        measure(name, before.latency.quantile(name) as f64, after.latency.quantile(name) as f64, time, verdict);
+        let (a, b) = (before.latency.quantile(name) as f64, after.latency.quantile(name) as f64);
+        let verdict = speak(verdict(b / a - 1.0, &series(before, of), &series(after, of), false));
+        measure(name, a, b, time, verdict);
     }
     for name in ["p99.9", "p99.99"] {
         let (a, b) = (before.latency.quantile(name), after.latency.quantile(name));
@@ -127,9 +134,9 @@ pub fn render(before: &Report, after: &Report) -> String {
 
 fn speak(verdict: Verdict) -> String {
     match verdict {
-        Verdict::Noise(least) => format!("no change (one below {:.1} % would not show)", least * 100.0),
-        Verdict::Better(share) => format!("better by {:.1} %", share * 100.0),
-        Verdict::Worse(share) => format!("worse by {:.1} %", share * 100.0),
+        Verdict::Noise(least) => format!("within noise (± {:.0} %)", least * 100.0),
+        Verdict::Better(_) => "better".to_owned(),
+        Verdict::Worse(_) => "worse".to_owned(),
         Verdict::Unknown => "too few intervals to tell".to_owned(),
     }
 }
@@ -142,13 +149,17 @@ mod tests {
     fn change_counts_when_it_is_larger_than_the_noise() {
         let steady = |mean: f64| -> Vec<f64> { (0..50).map(|i| mean + f64::from(i % 5)).collect() };
         let wild = |mean: f64| -> Vec<f64> { (0..50).map(|i| mean * (1.0 + 0.5 * f64::from(i / 5 % 2))).collect() };
-        assert!(matches!(verdict(&steady(1_000.0), &steady(1_010.0), true), Verdict::Noise(_)), "below two percent");
-        assert!(matches!(verdict(&steady(1_000.0), &steady(1_050.0), true), Verdict::Better(_)));
-        assert!(matches!(verdict(&steady(1_000.0), &steady(1_050.0), false), Verdict::Worse(_)));
-        assert!(matches!(verdict(&steady(1_000.0), &steady(900.0), true), Verdict::Worse(_)));
-        assert!(matches!(verdict(&wild(1_000.0), &wild(1_100.0), true), Verdict::Noise(_)), "lost in the spread");
-        assert!(matches!(verdict(&wild(1_000.0), &wild(3_000.0), true), Verdict::Better(_)));
-        assert_eq!(verdict(&[1.0, 2.0], &steady(1.0), true), Verdict::Unknown);
-        assert_eq!(verdict(&[0.0; 5], &steady(1.0), true), Verdict::Unknown);
+        let judge = |before: &[f64], after: &[f64], more_is_better| {
+            let change = mean_and_stdev(after).0 / mean_and_stdev(before).0 - 1.0;
+            verdict(change, before, after, more_is_better)
+        };
+        assert!(matches!(judge(&steady(1_000.0), &steady(1_040.0), true), Verdict::Noise(_)), "below five percent");
+        assert!(matches!(judge(&steady(1_000.0), &steady(1_080.0), true), Verdict::Better(_)));
+        assert!(matches!(judge(&steady(1_000.0), &steady(1_080.0), false), Verdict::Worse(_)));
+        assert!(matches!(judge(&steady(1_000.0), &steady(900.0), true), Verdict::Worse(_)));
+        assert!(matches!(judge(&wild(1_000.0), &wild(1_100.0), true), Verdict::Noise(_)), "lost in the spread");
+        assert!(matches!(judge(&wild(1_000.0), &wild(3_000.0), true), Verdict::Better(_)));
+        assert_eq!(judge(&[1.0, 2.0], &steady(1.0), true), Verdict::Unknown);
+        assert_eq!(judge(&[0.0; 5], &steady(1.0), true), Verdict::Unknown);
     }
 }

@@ -49,7 +49,7 @@ fn write(out: &mut String, report: &Report) -> fmt::Result {
     );
     writeln!(
         out,
-        "<p class=\"sub\">{} model{rate} · {} connections on {} shards · {} pipelined · {:.1} s · {began}</p>",
+        "<p class=\"sub\">{} model{rate} · {} connections · shards: {} · pipelined: {} · {:.1} s · {began}</p>",
         load.model,
         Count(load.connections as u64),
         load.shards,
@@ -92,9 +92,9 @@ fn write(out: &mut String, report: &Report) -> fmt::Result {
         .write(out)?;
     writeln!(out, "<h2>Latency over time</h2>")?;
     let lines = vec![
-        line("p50", |row| row.p50_ns as f64),
-        line("p99", |row| row.p99_ns as f64),
-        line("max", |row| row.max_ns as f64),
+        line("p50", |row| if_answered(row, row.p50_ns)),
+        line("p99", |row| if_answered(row, row.p99_ns)),
+        line("max", |row| if_answered(row, row.max_ns)),
     ];
     Plot { x_name: "s", y_name: "latency", y_scale: Scale::Log, x_ticks: x_ticks(), y_label: nanos, lines }
         .write(out)?;
@@ -102,6 +102,11 @@ fn write(out: &mut String, report: &Report) -> fmt::Result {
     answers(out, report)?;
     details(out, report)?;
     writeln!(out, "</html>")
+}
+
+/// An interval without answers has no latency, and leaves a gap.
+fn if_answered(row: &Row, ns: u64) -> f64 {
+    if row.answers > 0 { ns as f64 } else { f64::NAN }
 }
 
 fn nanos(value: f64) -> String {

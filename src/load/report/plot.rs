@@ -20,6 +20,7 @@ pub(super) enum Scale {
 pub(super) struct Line {
     /// In the legend, and the CSS class with a dash for each blank.
     pub(super) name: &'static str,
+    /// Where y is no number, the line has a gap.
     pub(super) points: Vec<(f64, f64)>,
 }
 
@@ -38,13 +39,13 @@ impl Plot<'_> {
     /// Appends the SVG element, or a note that there is nothing to show.
     pub(super) fn write(&self, out: &mut String) -> fmt::Result {
         let points = || self.lines.iter().flat_map(|line| &line.points);
-        if points().count() < 2 {
+        if points().filter(|point| !point.1.is_nan()).count() < 2 {
             return writeln!(out, "<p class=\"none\">Too short a run to plot.</p>");
         }
         let (x_low, x_high) = bounds(points().map(|point| point.0).chain(self.x_ticks.iter().map(|tick| tick.0)));
         let (y_low, y_high) = match self.y_scale {
             Scale::Linear => (0.0, bounds(points().map(|point| point.1)).1 * 1.05),
-            Scale::Log => bounds(points().map(|point| point.1.max(1.0))),
+            Scale::Log => bounds(points().filter(|point| !point.1.is_nan()).map(|point| point.1.max(1.0))),
         };
         let ticks = match self.y_scale {
             Scale::Linear => linear_ticks(y_high),
@@ -88,8 +89,14 @@ impl Plot<'_> {
         )?;
         for line in &self.lines {
             write!(out, "<path class=\"line {}\" d=\"", class(line.name))?;
-            for (index, point) in line.points.iter().enumerate() {
-                write!(out, "{}{:.1} {:.1}", if index == 0 { 'M' } else { 'L' }, x(point.0), y(point.1))?;
+            let mut step = 'M';
+            for point in &line.points {
+                if point.1.is_nan() {
+                    step = 'M';
+                    continue;
+                }
+                write!(out, "{step}{:.1} {:.1}", x(point.0), y(point.1))?;
+                step = 'L';
             }
             writeln!(out, "\"/>")?;
         }
@@ -148,12 +155,15 @@ mod tests {
                 y_scale,
                 x_ticks: vec![(0.0, "0".into())],
                 y_label: |value| format!("{value}"),
-                lines: vec![Line { name: "p50", points: vec![(0.0, 0.0), (5.0, 3_000.0), (9.0, 7.0)] }],
+                lines: vec![Line {
+                    name: "p50",
+                    points: vec![(0.0, 0.0), (5.0, 3_000.0), (7.0, f64::NAN), (9.0, 7.0)],
+                }],
             };
             let mut out = String::new();
             plot.write(&mut out).expect("a string takes all");
             let path = out.split("class=\"line p50\" d=\"M").nth(1).and_then(|rest| rest.split('"').next());
-            for point in path.expect("a line").split('L') {
+            for point in path.expect("a line").split(['L', 'M']) {
                 let (x, y) = point.split_once(' ').expect("a point");
                 let (x, y): (f64, f64) = (x.parse().expect("a number"), y.parse().expect("a number"));
                 assert!((LEFT..=WIDTH - RIGHT).contains(&x) && (TOP..=HEIGHT - BOTTOM).contains(&y), "{point}");
