@@ -22,6 +22,7 @@ use crate::{
 use bytes::Bytes;
 use std::{
     future::Future,
+    mem,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     task::{self, Poll},
@@ -42,6 +43,12 @@ enum Phase {
     Discarding { next: Next, budget: usize },
 }
 
+/// How a streamed answer ended.
+enum Streamed {
+    Whole,
+    Broken,
+}
+
 /// A request body on its way to its reader.
 pub(super) struct Incoming {
     feed: Feed,
@@ -52,6 +59,8 @@ pub(super) struct Incoming {
     received: u64,
     /// The time of the last byte.
     progress: u64,
+    /// Since when its reader asks for nothing: that time is not the client's.
+    unwanted_since: Option<u64>,
 }
 
 enum Decoder {
@@ -80,7 +89,7 @@ impl Incoming {
         };
         let (feed, body) = Feed::new(length);
         let owes_continue = head.expect_continue();
-        (Incoming { feed, decoder, owes_continue, since: now, received: 0, progress: now }, body)
+        (Incoming { feed, decoder, owes_continue, since: now, received: 0, progress: now, unwanted_since: None }, body)
     }
 
     /// What the next bytes of `input` mean: how many were used, and of those which are the body's.
@@ -113,6 +122,16 @@ impl Incoming {
         match &mut self.decoder {
             Decoder::Length(_) => FieldPairs::new(),
             Decoder::Chunked(decoder) => decoder.trailers(),
+        }
+    }
+
+    /// Notes at each wait whether it is for the client.
+    fn set_awaited(&mut self, is_awaited: bool, now: u64) {
+        if !is_awaited {
+            self.unwanted_since.get_or_insert(now);
+        } else if let Some(at) = self.unwanted_since.take() {
+            self.since += now - at;
+            self.progress = now;
         }
     }
 
@@ -160,7 +179,8 @@ impl<T: Transport> Connection<T> {
                 Phase::Handling { handler, wait } => {
                     match catch_unwind(AssertUnwindSafe(|| wait.poll(handler.as_mut(), cx))) {
                         Ok(Poll::Ready(response)) => {
-                            exchange.phase = Phase::Ready(Some(response));
+                            let handled = mem::replace(&mut exchange.phase, Phase::Ready(Some(response)));
+                            self.let_go(handled);
                             continue;
                         }
                         Ok(Poll::Pending) => {}
@@ -173,17 +193,23 @@ impl<T: Transport> Connection<T> {
                     continue;
                 }
                 Phase::Streaming { body, framing, next, wait } => match self.poll_streaming(body, *framing, wait, cx) {
-                    Poll::Ready(Ok(())) => {
-                        let next = *next;
-                        exchange.phase = Phase::Discarding { next, budget: DISCARD_BYTES_MAX };
+                    Poll::Ready(Ok(Streamed::Whole)) => {
+                        let discarding = Phase::Discarding { next: *next, budget: DISCARD_BYTES_MAX };
+                        let streamed = mem::replace(&mut exchange.phase, discarding);
+                        self.let_go(streamed);
                         continue;
                     }
+                    // What there was of it is sent: the client is to see it end early, not never begin.
+                    Poll::Ready(Ok(Streamed::Broken)) => return Poll::Ready(Ok(Next::Linger(CloseCause::Error))),
                     Poll::Ready(Err(cause)) => return Poll::Ready(Err(cause)),
                     Poll::Pending => {}
                 },
                 Phase::Discarding { next, budget } => match self.poll_discard(&mut exchange.incoming, budget, cx) {
                     Poll::Ready(Ok(true)) => return Poll::Ready(Ok(*next)),
-                    Poll::Ready(Ok(false)) => return Poll::Ready(Ok(Next::Linger(CloseCause::ServerClosed))),
+                    Poll::Ready(Ok(false)) => {
+                        let cause = self.broken.unwrap_or(CloseCause::ServerClosed);
+                        return Poll::Ready(Ok(Next::Linger(cause)));
+                    }
                     Poll::Ready(Err(cause)) => return Poll::Ready(Err(cause)),
                     Poll::Pending => return self.poll_exchange_deadline(exchange, cx),
                 },
@@ -198,13 +224,20 @@ impl<T: Transport> Connection<T> {
                 }
                 Poll::Pending => {}
             }
+            if matches!(exchange.phase, Phase::Handling { .. }) && !self.out.is_empty() {
+                // Answers to earlier requests do not wait for this one's handler.
+                if let Err(cause) = self.poll_flush(cx) {
+                    self.context.counters.handlers_dropped.add(1);
+                    return Poll::Ready(Err(cause));
+                }
+            }
             return self.poll_exchange_deadline(exchange, cx);
         }
     }
 
     /// Writes the answer's head, and its body if that is in memory.
     fn begin_answer(&mut self, response: Response, mut asked: Asked, incoming: Option<&mut Incoming>) -> Phase {
-        let mut is_unread = self.is_broken;
+        let mut is_unread = self.broken.is_some();
         asked.keep_alive &= !is_unread;
         match incoming {
             Some(body) if body.feed.is_abandoned() => {
@@ -217,7 +250,7 @@ impl<T: Transport> Connection<T> {
         }
         let (framing, mut next) = self.write_head(&response, asked);
         if let (true, Next::Close(cause)) = (is_unread, next) {
-            next = Next::Linger(cause);
+            next = Next::Linger(self.broken.unwrap_or(cause));
         }
         match self.write_body(response.into_body(), framing) {
             Some(body) => Phase::Streaming { body, framing, next, wait: HandlerWait::default() },
@@ -225,14 +258,14 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Moves the answer's body to the transport. Ready: its last byte is written.
+    /// Moves the answer's body to the transport, until it is written to its end.
     fn poll_streaming(
         &mut self,
         body: &mut Body,
         framing: BodyFraming,
         wait: &mut HandlerWait,
         cx: &mut task::Context<'_>,
-    ) -> Poll<Result<(), CloseCause>> {
+    ) -> Poll<Result<Streamed, CloseCause>> {
         loop {
             if self.out.len() >= ANSWERS_HELD_BYTES && self.poll_flush(cx)?.is_pending() {
                 return Poll::Pending;
@@ -251,12 +284,12 @@ impl<T: Transport> Connection<T> {
                         }
                         self.out.buf.extend_from_slice(b"\r\n");
                     }
-                    return Poll::Ready(Ok(()));
+                    return Poll::Ready(Ok(Streamed::Whole));
                 }
                 // Too late for another status: end without the last chunk, which the client must notice.
                 Ok(Poll::Ready(Some(Err(error)))) => {
                     log::debug!("an answer broke off: {error}");
-                    return Poll::Ready(Err(CloseCause::Error));
+                    return Poll::Ready(Ok(Streamed::Broken));
                 }
                 Ok(Poll::Pending) => {
                     let _ = self.poll_flush(cx)?;
@@ -264,7 +297,7 @@ impl<T: Transport> Connection<T> {
                 }
                 Err(_) => {
                     self.context.counters.handler_panics.add(1);
-                    return Poll::Ready(Err(CloseCause::Error));
+                    return Poll::Ready(Ok(Streamed::Broken));
                 }
             }
         }
@@ -336,7 +369,7 @@ impl<T: Transport> Connection<T> {
     }
 
     fn write_continue(&mut self, body: &mut Incoming) {
-        if std::mem::take(&mut body.owes_continue) {
+        if mem::take(&mut body.owes_continue) {
             self.context.counters.responses.by_status(100).add(1);
             self.out.buf.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
         }
@@ -354,7 +387,7 @@ impl<T: Transport> Connection<T> {
                 Err(reject) => {
                     self.context.counters.rejects.by_status(reject.status().as_u16()).add(1);
                     body.feed.fail(BodyError::Malformed(reject));
-                    self.is_broken = true;
+                    self.broken = Some(CloseCause::Rejected);
                     return Pumped::End;
                 }
             };
@@ -386,7 +419,7 @@ impl<T: Transport> Connection<T> {
         budget: &mut usize,
         cx: &mut task::Context<'_>,
     ) -> Poll<Result<bool, CloseCause>> {
-        if self.is_broken {
+        if self.broken.is_some() {
             return Poll::Ready(Ok(false));
         }
         let Some(body) = incoming else { return Poll::Ready(Ok(true)) };
@@ -443,6 +476,9 @@ impl<T: Transport> Connection<T> {
             (Some(body), phase) => body.feed.is_wanted() || matches!(phase, Phase::Discarding { .. }),
             _ => false,
         };
+        if let Some(body) = &mut exchange.incoming {
+            body.set_awaited(waits_for_body, now);
+        }
         if let (true, Some(body)) = (waits_for_body, &mut exchange.incoming) {
             let due = body.deadline(config.body_timeout_ms, config.body_rate_min);
             if now >= due {
@@ -451,7 +487,7 @@ impl<T: Transport> Connection<T> {
                 }
                 self.context.counters.rejects.by_status(408).add(1);
                 body.feed.fail(BodyError::TimedOut);
-                self.is_broken = true;
+                self.broken = Some(CloseCause::BodyTimeout);
                 exchange.incoming = None;
                 return self.poll_exchange(exchange, cx);
             }
