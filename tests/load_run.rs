@@ -140,6 +140,13 @@ fn warm_up_is_not_counted() {
     let outcome = run(plan);
     assert_eq!(outcome.figures.answers, 100);
     assert!(seen.requests.load(Ordering::Relaxed) > 100);
+
+    let (mut plan, seen) = answering(OK);
+    open(&mut plan, 1_000.0, Duration::from_millis(100));
+    plan.warmup = Duration::from_millis(30);
+    let outcome = run(plan);
+    assert_eq!((outcome.figures.answers, outcome.figures.latency().len()), (100, 100));
+    assert_eq!(seen.requests.load(Ordering::Relaxed), 130);
 }
 
 #[test]

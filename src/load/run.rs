@@ -325,10 +325,14 @@ impl Supervisor {
         while Instant::now() < from && !self.is_stopped() {
             self.shard.ring.sleep((from - Instant::now()).min(LOAD_STOP_LOOK)).await;
         }
-        let from = from.min(Instant::now());
+        let mut from = from.min(Instant::now());
         if !plan.warmup.is_zero() {
             self.take_bytes();
-            self.count_from(from);
+            if !is_open {
+                // From now, not from when this task was to be woken: what was sent in between is warm-up still.
+                from = Instant::now();
+                self.count_from(from);
+            }
         }
         let cpu = cpu_time();
 
@@ -372,8 +376,9 @@ impl Supervisor {
     async fn start_lanes(&self, is_open: bool) {
         let shard = &self.shard;
         let plan = &shard.plan;
-        if plan.warmup.is_zero() {
-            self.count_from(self.begin);
+        // The open model knows beforehand which requests count: those that are due after the warm-up.
+        if is_open || plan.warmup.is_zero() {
+            self.count_from(self.begin + plan.warmup);
         }
         if is_open {
             shard.ring.spawn(pace(shard.clone()));
