@@ -319,6 +319,12 @@ pub const ALARM_WAIT_MIN: Duration = Duration::from_micros(20);
 pub const LOAD_INTERVALS_QUEUED: usize = 64;
 /// Shortest interval of the time series.
 pub const LOAD_INTERVAL_MIN: Duration = Duration::from_millis(10);
+/// Batches that a comparison puts the intervals of a run into: more resemble their neighbours.
+pub const COMPARE_BATCHES_MAX: usize = 10;
+/// Fewer tell nothing of the spread.
+pub const COMPARE_BATCHES_MIN: usize = 3;
+/// Points of one line in a plot over time; longer runs are shown coarser.
+pub const PLOT_POINTS_MAX: usize = 800;
 /// Share of a core above which a shard of the load generator is called the bottleneck.
 pub const LOAD_BUSY_WARN: f64 = 0.9;
 

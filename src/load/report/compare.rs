@@ -9,12 +9,12 @@ use super::{
     Report, mean_and_stdev,
     text::{Count, Nanos},
 };
-use crate::load::Row;
+use crate::{
+    limits::{COMPARE_BATCHES_MAX, COMPARE_BATCHES_MIN},
+    load::Row,
+};
 use std::fmt::Write;
 
-const BATCHES: usize = 10;
-/// Fewer tell nothing of the spread.
-const BATCHES_MIN: usize = 3;
 const ERRORS: f64 = 3.0;
 const LEAST_CHANGE: f64 = 0.05;
 
@@ -35,7 +35,7 @@ pub enum Verdict {
 /// `more_is_better`: a rate; otherwise a latency.
 pub fn verdict(change: f64, before: &[f64], after: &[f64], more_is_better: bool) -> Verdict {
     let (before, after) = (batches(before), batches(after));
-    if before.len() < BATCHES_MIN || after.len() < BATCHES_MIN {
+    if before.len() < COMPARE_BATCHES_MIN || after.len() < COMPARE_BATCHES_MIN {
         return Verdict::Unknown;
     }
     let (mean_before, error_before) = mean_and_error(&before);
@@ -55,7 +55,7 @@ pub fn verdict(change: f64, before: &[f64], after: &[f64], more_is_better: bool)
 }
 
 fn batches(values: &[f64]) -> Vec<f64> {
-    let size = values.len().div_ceil(BATCHES).max(1);
+    let size = values.len().div_ceil(COMPARE_BATCHES_MAX).max(1);
     values.chunks(size).map(|batch| mean_and_stdev(batch).0).collect()
 }
 

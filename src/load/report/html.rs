@@ -5,7 +5,7 @@ use super::{
     plot::{Line, Plot, Scale, linear_ticks},
     text::{Bytes, Count, Nanos},
 };
-use crate::load::Row;
+use crate::{limits::PLOT_POINTS_MAX, load::Row};
 use std::fmt::{self, Display, Write};
 
 const STYLE: &str = "
@@ -23,9 +23,6 @@ svg{width:100%;height:auto;display:block}svg text{fill:var(--soft);font-size:12p
 .wide{overflow-x:auto}table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}th,td{text-align:right;padding:.3rem .6rem;border-bottom:1px solid var(--line);white-space:nowrap}
 th:first-child,td:first-child,td.text{text-align:left}td.text{white-space:normal}th{color:var(--soft);font-weight:500}code{font-size:.9em;overflow-wrap:anywhere}
 ";
-
-/// Points of one line in a plot over time; longer runs are shown coarser.
-const POINTS_MAX: usize = 800;
 
 /// Renders the whole page.
 pub fn render(report: &Report) -> String {
@@ -233,7 +230,7 @@ fn details(out: &mut String, report: &Report) -> fmt::Result {
 
 /// Neighbours put together until there are few enough; of latencies the longest is kept.
 fn coarse(rows: &[Row]) -> Vec<Row> {
-    let size = rows.len().div_ceil(POINTS_MAX).max(1);
+    let size = rows.len().div_ceil(PLOT_POINTS_MAX).max(1);
     let merge = |rows: &[Row]| {
         let mut all = rows[0].clone();
         for row in &rows[1..] {
@@ -289,7 +286,7 @@ mod tests {
             .map(|i| Row { at_s: i as f64, seconds: 1.0, answers: 5, max_ns: i, ..Row::default() })
             .collect();
         let few = coarse(&rows);
-        assert!(few.len() <= POINTS_MAX);
+        assert!(few.len() <= PLOT_POINTS_MAX);
         assert_eq!(few.iter().map(|row| row.answers).sum::<u64>(), 50_000);
         assert_eq!(few.last().map(|row| row.max_ns), Some(9_999));
     }
