@@ -74,6 +74,8 @@ mod shard;
 // 5
 pub mod service;
 // 6
+#[cfg(feature = "cli")]
+pub mod load;
 pub mod testing;
 mod worker;
 // 7

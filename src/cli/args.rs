@@ -333,7 +333,7 @@ fn duration_or_off(text: &str) -> Result<Off<Duration>, String> {
 }
 
 /// Whole numbers with a unit; without one, seconds.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let (digits, unit) = text.split_at(text.bytes().take_while(u8::is_ascii_digit).count());
     let micros_per_unit: u64 = match unit {
         "us" => 1,

@@ -1,6 +1,7 @@
 //! The command line. Floor 8: everything below may be used, nothing below uses it.
 
 pub mod args;
+pub mod bench;
 mod healthcheck;
 mod serve;
 
