@@ -17,6 +17,7 @@ use std::{
 pub fn run() -> ExitCode {
     match Cli::parse().command {
         Command::Serve(args) => serve::run(*args),
+        Command::Bench(args) => bench::bench(&args),
         Command::Healthcheck(args) => healthcheck::run(&args),
         Command::Doctor(args) => doctor(&args),
     }
