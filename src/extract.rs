@@ -1,6 +1,6 @@
 //! Typed views of a request: forms, queries, JSON, cookies. Floor 4.
 //!
-//! Bodies are collected up to [`BODY_BUFFERED_BYTES_MAX`]; for more, read `req.into_body()` and
+//! Bodies are collected up to the server's `body_bytes_max` (by default [`BODY_BUFFERED_BYTES_MAX`]); for more, read `req.into_body()` and
 //! parse that. Not here: path parameters and single query fields, which are on [`Request`] itself;
 //! multipart forms.
 //!
@@ -14,7 +14,7 @@
 //! struct SignUp { name: String, topics: Vec<String> }
 //!
 //! async fn sign_up(mut req: Request) -> Result<Response, ExtractError> {
-//!     let SignUp { name, topics } = req.form_as().await?;
+//!     let SignUp { name, topics } = req.form().await?;
 //!     Ok(Response::text(format!("welcome {name}, to {}", topics.join(" and "))))
 //! }
 //!
@@ -30,7 +30,7 @@ use http::{StatusCode, header};
 use serde::de::DeserializeOwned;
 
 use crate::handler::IntoResponse;
-use crate::http::{BodyError, Request, Response};
+use crate::http::{BodyError, ConnInfo, Request, Response};
 use crate::limits::{BODY_BUFFERED_BYTES_MAX, ECHOED_CONTENT_TYPE_CHARS_MAX};
 
 const FORM: &str = "application/x-www-form-urlencoded";
@@ -64,7 +64,7 @@ impl Request {
     /// # Errors
     /// 415 if the content type is another or missing, 413 if the body is too large, 400 if it could not be read or is
     /// not UTF-8 when decoded, 422 if `T` cannot be made of it.
-    pub async fn form_as<T: DeserializeOwned>(&mut self) -> Result<T, ExtractError> {
+    pub async fn form<T: DeserializeOwned>(&mut self) -> Result<T, ExtractError> {
         self.expect_content_type(FORM, |got| got.eq_ignore_ascii_case(FORM))?;
         parse_form("form", &self.collect_body().await?)
     }
@@ -77,7 +77,7 @@ impl Request {
     /// 415 if the content type is another or missing, 413 if the body is too large, 400 if it could not be read or is
     /// not JSON, 422 if `T` cannot be made of it.
     #[cfg(feature = "json")]
-    pub async fn json_as<T: DeserializeOwned>(&mut self) -> Result<T, ExtractError> {
+    pub async fn json<T: DeserializeOwned>(&mut self) -> Result<T, ExtractError> {
         self.expect_content_type(JSON, is_json)?;
         serde_json::from_slice(&self.collect_body().await?).map_err(|error| match error.classify() {
             serde_json::error::Category::Data => ExtractError::WrongShape { what: "JSON", why: error.to_string() },
@@ -119,7 +119,8 @@ impl Request {
     }
 
     async fn collect_body(&mut self) -> Result<Bytes, ExtractError> {
-        self.take_body().bytes(BODY_BUFFERED_BYTES_MAX).await.map_err(ExtractError::Body)
+        let max = self.conn().map_or(BODY_BUFFERED_BYTES_MAX, ConnInfo::body_bytes_max);
+        self.take_body().bytes(max).await.map_err(ExtractError::Body)
     }
 }
 

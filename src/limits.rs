@@ -160,6 +160,10 @@ pub const FILES_RESERVED: usize = 256;
 /// eventfds, doorbell, blocking pool, listeners.
 pub const FILES_PER_SHARD: usize = 24;
 
+/// Descriptors of a process without which it does not start, beside those of its shards: standard streams, signals,
+/// the preflight's, a connection.
+pub const FILES_PER_PROCESS: usize = 16;
+
 /// Entries of the rings that the preflight opens: small, since a closed ring stays charged to
 /// `RLIMIT_MEMLOCK` for a moment, when the real ones are about to be opened.
 pub const PROBE_RING_ENTRIES: u32 = 8;
@@ -180,6 +184,12 @@ pub const MEMLOCK_BYTES_MIN: u64 = 512 * 1024;
 pub const MEMLOCK_RETRY: Duration = Duration::from_secs(2);
 /// Pause between two such tries.
 pub const MEMLOCK_RETRY_PAUSE: Duration = Duration::from_millis(20);
+
+/// How long to try again when an address is in use: the kernel closes the listeners of a killed process with its rings,
+/// 6 to 24 ms after the process is gone (Linux 6.18), and a supervisor restarts at once.
+pub const PORT_RETRY: Duration = Duration::from_millis(500);
+/// Pause between two such tries.
+pub const PORT_RETRY_PAUSE: Duration = Duration::from_millis(5);
 
 /// Longest wait for the next bytes of a request body, and the time a body may take before
 /// `BODY_RATE_MIN` counts. Apache's RequestReadTimeout: 20 s.
@@ -250,8 +260,13 @@ pub const RETRY_AFTER_S: u32 = 1;
 pub const GLOMMIO_IO_MEMORY: usize = 64 * 1024;
 /// How long a shard may take to answer for its counters before it is listed as missing.
 pub const ANSWER_PATIENCE: Duration = Duration::from_millis(500);
+/// How long the shards may take to end once told to; then one is stuck in a handler that blocks, and is left behind.
+/// Together with the drain's default less than the 10 s of `docker stop`.
+pub const STOP_PATIENCE: Duration = Duration::from_secs(1);
 /// How long the shards may take to start.
 pub const START_PATIENCE: Duration = Duration::from_secs(20);
+
+const _: () = assert!((DRAIN_DELAY.as_secs() + DRAIN_TIMEOUT.as_secs() + STOP_PATIENCE.as_secs()) < 10, "docker stop");
 
 // ---- the command line ----------------------------------------------------------------------------
 

@@ -7,33 +7,35 @@
 //!                     └──────────────second signal, a shard ended──────────────────────────────────▲
 //! ```
 
+mod bound;
+
+use self::bound::{Bound, bind};
 use crate::{
     config::{Address, ConfigError, ServerConfig},
     endpoints::{About, install},
     error::Error,
-    limits::{ANSWER_PATIENCE, START_PATIENCE},
-    preflight::{Preflight, preflight},
-    ring::listen::{ListenOptions, Listeners, bind_all},
+    limits::{ANSWER_PATIENCE, DRAIN_LOOK, START_PATIENCE, STOP_PATIENCE},
+    preflight::{Preflight, explain, preflight},
+    ring::rlimit::files_needed,
     router::Router,
     service::tcp::TcpConnection,
     shard::{Mail, Peers, Reply, Shard},
     stats::{Engine, ServerSnapshot},
     topology::{Host, ShardPlan},
-    worker::{self, Factory, Note, Purpose, Setup, TcpFactory},
+    worker::{self, Factory, Note, Setup, TcpFactory},
 };
 use std::{
     fmt,
     future::Future,
     io,
     net::TcpListener,
-    os::fd::OwnedFd,
     sync::{
         Arc,
         atomic::Ordering,
         mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel},
     },
     thread::{self, JoinHandle},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// An HTTP server, before it runs.
@@ -166,14 +168,19 @@ impl Server {
             return Err(Error::Config(problem));
         }
         let mut config = self.config;
-        if config.listen.is_empty() && !self.adopted.is_empty() {
-            config.listen = Vec::new();
-        }
-        config.validate().map_err(Error::Config)?;
+        let addresses = config.listen.len() + self.adopted.len() + self.tcp.len();
+        config.validate_for(addresses).map_err(Error::Config)?;
         let host = Host::read();
         let plan = ShardPlan::decide(config.shards, config.cpus.clone(), config.pin, &host).map_err(Error::Topology)?;
         let shards = plan.shards();
-        let checked = preflight(shards).map_err(|error| Error::RingUnavailable(Box::new(error)))?;
+        // On a thread of its own: rings tried on the caller's would go on interrupting its system calls (EINTR).
+        let checked = thread::scope(|scope| scope.spawn(|| preflight(shards)).join());
+        let checked = checked.map_err(|_| Error::ShardPanicked)?;
+        let checked = checked.map_err(|error| Error::RingUnavailable(Box::new(error)))?;
+        let (limit, needed) = (checked.limits.nofile.soft, files_needed(shards));
+        if limit < needed {
+            return Err(Error::FewFiles { limit, needed });
+        }
         let connections_max = checked.limits.connections_max(config.connections_max, shards);
 
         let mut bound = bind(&config, self.adopted, self.tcp, &plan)?;
@@ -205,21 +212,21 @@ impl Server {
             match thread {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
-                    stop_all(&peers, threads);
+                    let _ = stop_all(&peers, threads, &heard); // what failed first is told
                     return Err(Error::Host(error));
                 }
             }
         }
         if let Err(error) = await_ready(&heard, shards) {
-            stop_all(&peers, threads);
-            return Err(error);
+            let _ = stop_all(&peers, threads, &heard); // what failed first is told
+            return Err(explained(error, shards));
         }
         let addresses = bound.addresses();
         let signals = self.handles_signals.then(|| hear_signals(&notes)).transpose().map_err(Error::Host);
         let signals = match signals {
             Ok(signals) => signals,
             Err(error) => {
-                stop_all(&peers, threads);
+                let _ = stop_all(&peers, threads, &heard); // what failed first is told
                 return Err(error);
             }
         };
@@ -328,52 +335,6 @@ impl fmt::Debug for Handle {
 
 // ---- starting ------------------------------------------------------------------------------------
 
-/// What all shards listen at.
-struct Bound {
-    listeners: Vec<(Listeners, Purpose)>,
-}
-
-fn bind(
-    config: &ServerConfig,
-    adopted: Vec<TcpListener>,
-    tcp: Vec<(Address, TcpFactory)>,
-    plan: &ShardPlan,
-) -> Result<Bound, Error> {
-    let options = ListenOptions::new(config, plan);
-    let shards = plan.shards();
-    let mut listeners = Vec::new();
-    for address in &config.listen {
-        listeners.push((bind_all(address, shards, &options).map_err(Error::Bind)?, Purpose::Http));
-    }
-    for listener in adopted {
-        let address = Address::Tcp(listener.local_addr().map_err(Error::Host)?);
-        let fds = (0..shards).map(|_| listener.try_clone().map(OwnedFd::from));
-        let fds = fds.collect::<io::Result<Vec<_>>>().map_err(Error::Host)?;
-        listeners.push((Listeners { address, fds, socket_file: None }, Purpose::Http));
-    }
-    for (address, factory) in tcp {
-        listeners.push((bind_all(&address, shards, &options).map_err(Error::Bind)?, Purpose::Tcp(factory)));
-    }
-    Ok(Bound { listeners })
-}
-
-impl Bound {
-    /// This shard's descriptors; each shard takes its own once.
-    fn take_shard(&mut self, id: usize) -> Vec<(OwnedFd, Purpose)> {
-        debug_assert!(self.listeners.iter().all(|(listeners, _)| !listeners.fds.is_empty()), "shard {id}");
-        self.listeners.iter_mut().map(|(listeners, purpose)| (listeners.fds.remove(0), purpose.clone())).collect()
-    }
-
-    fn addresses(&self) -> Vec<Address> {
-        self.listeners.iter().map(|(listeners, _)| listeners.address.clone()).collect()
-    }
-
-    fn http_addresses(&self) -> Vec<Address> {
-        let http = self.listeners.iter().filter(|(_, purpose)| matches!(purpose, Purpose::Http));
-        http.map(|(listeners, _)| listeners.address.clone()).collect()
-    }
-}
-
 fn engine(checked: &Preflight) -> Engine {
     let set_up = ["SINGLE_ISSUER", "DEFER_TASKRUN", "COOP_TASKRUN", "TASKRUN_FLAG", "SUBMIT_ALL", "CQSIZE", "CLAMP"];
     let features = checked.features.names().into_iter().map(|name| name.replace(' ', "_").to_uppercase());
@@ -394,6 +355,16 @@ fn await_ready(heard: &Receiver<Note>, shards: usize) -> Result<(), Error> {
     Ok(())
 }
 
+/// A ring or an executor for which there is too little locked memory: with the figures and the cure.
+fn explained(error: Error, shards: usize) -> Error {
+    match &error {
+        Error::Executor(cause) | Error::Ring(cause) if cause.raw_os_error() == Some(libc::ENOMEM) => {
+            Error::RingUnavailable(Box::new(explain(cause, shards)))
+        }
+        _ => error,
+    }
+}
+
 fn post_all(peers: &Peers, mail: impl Fn() -> Mail) {
     for (id, peer) in peers.iter().enumerate() {
         // A full mailbox is a shard that does not run; one that ended wants no mail.
@@ -403,10 +374,28 @@ fn post_all(peers: &Peers, mail: impl Fn() -> Mail) {
     }
 }
 
-fn stop_all(peers: &Peers, threads: Vec<JoinHandle<()>>) {
-    post_all(peers, || Mail::Stop);
-    for thread in threads {
-        let _ = thread.join(); // a panic was caught and told inside
+/// Ends all shards, and tells how it went. One that is stuck in a handler is left behind: no thread can be ended from
+/// outside, and to wait for it would be to hang with it.
+fn stop_all(peers: &Peers, threads: Vec<JoinHandle<()>>, heard: &Receiver<Note>) -> Result<(), Error> {
+    for peer in peers.iter() {
+        let _ = peer.post(Mail::Stop); // those that have ended take none
+    }
+    let deadline = Instant::now() + STOP_PATIENCE;
+    let mut outcome = Ok(());
+    loop {
+        // Before the last look at the notes: a shard tells how it ended before its thread does.
+        let has_ended = threads.iter().all(JoinHandle::is_finished);
+        while let Ok(note) = heard.recv_timeout(if has_ended { Duration::ZERO } else { DRAIN_LOOK }) {
+            if let Note::Ended(Err(error)) = note {
+                outcome = outcome.and(Err(error));
+            }
+        }
+        if has_ended {
+            return outcome;
+        }
+        if Instant::now() >= deadline {
+            return outcome.and(Err(Error::ShardStuck));
+        }
     }
 }
 
@@ -440,16 +429,15 @@ struct Keeper {
 impl Keeper {
     fn keep(mut self, signals: Option<signal_hook::iterator::Handle>) -> Result<(), Error> {
         let result = self.serve();
-        stop_all(&self.peers, std::mem::take(&mut self.threads));
+        match self.peers.connections() {
+            0 => {}
+            left => log::warn!("ending with {left} connections open: what they were at is lost"),
+        }
+        let ended = stop_all(&self.peers, std::mem::take(&mut self.threads), &self.heard);
         if let Some(signals) = signals {
             signals.close();
         }
-        // A shard that failed says so with its last word.
-        let failed = self.heard.try_iter().find_map(|event| match event {
-            Note::Ended(result) => result.err(),
-            _ => None,
-        });
-        result.and(failed.map_or(Ok(()), Err))
+        result.and(ended)
     }
 
     /// Until every shard is to stop.

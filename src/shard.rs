@@ -179,7 +179,7 @@ impl Shard {
     pub(crate) fn answer(&self, question: u64, reply: &Reply) {
         match reply {
             // A shard that has ended, or is too busy to take it, will list us as missing.
-            Reply::To(id) => drop(self.0.peers.0[*id].post(Mail::Answer { question, stats: self.stats() })),
+            Reply::To(id) => drop(self.0.peers.0[*id].post(Mail::Answer { question, stats: Box::new(self.stats()) })),
             Reply::Thread(sender) => drop(sender.try_send(self.stats())),
         }
     }
@@ -276,7 +276,7 @@ impl<M: 'static> Deliver for InboxSlot<M> {
 }
 
 /// Why a message could not be sent; it comes back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum SendError<M> {
     /// The server has fewer shards.
     NoSuchShard(M),
@@ -296,7 +296,14 @@ impl<M> fmt::Display for SendError<M> {
     }
 }
 
-impl<M: fmt::Debug> std::error::Error for SendError<M> {}
+/// As `Display`, so that a message need not be `Debug` for `expect` to be called.
+impl<M> fmt::Debug for SendError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl<M> std::error::Error for SendError<M> {}
 
 // ---- mailboxes -----------------------------------------------------------------------------------
 
@@ -307,7 +314,7 @@ pub(crate) enum Mail {
     /// Asks for counters.
     Ask { question: u64, reply: Reply },
     /// Counters that were asked for.
-    Answer { question: u64, stats: ShardStats },
+    Answer { question: u64, stats: Box<ShardStats> },
     /// A message of an author's.
     Message(Box<dyn Any + Send>),
     /// All shards are ready: begin to accept.
@@ -324,6 +331,9 @@ pub(crate) enum Reply {
     Thread(SyncSender<ShardStats>),
 }
 
+/// A shard's own end of its mailbox, and its doorbell.
+pub(crate) type MailEnd = (Receiver<Mail>, Doorbell);
+
 /// Every shard, as the others reach it.
 #[derive(Debug)]
 pub(crate) struct Peers(Vec<Peer>);
@@ -338,7 +348,7 @@ pub(crate) struct Peer {
 
 impl Peers {
     /// The peers, and each one's mailbox and doorbell.
-    pub(crate) fn new(count: usize) -> std::io::Result<(Self, Vec<(Receiver<Mail>, Doorbell)>)> {
+    pub(crate) fn new(count: usize) -> std::io::Result<(Self, Vec<MailEnd>)> {
         let mut peers = Vec::with_capacity(count);
         let mut ends = Vec::with_capacity(count);
         for _ in 0..count {

@@ -87,7 +87,7 @@ pub(crate) enum Note {
 pub(crate) fn run(setup: Setup) {
     let notes = setup.notes.clone();
     let result = catch_unwind(AssertUnwindSafe(|| work(setup)));
-    let result = result.unwrap_or_else(|_| Err(Error::ShardPanicked));
+    let result = result.unwrap_or(Err(Error::ShardPanicked));
     // The server is gone if nobody listens: nothing is left to tell.
     let _ = notes.send(Note::Ended(result));
 }
@@ -102,10 +102,10 @@ fn work(setup: Setup) -> Result<(), Error> {
     };
     // Before the thread is pinned: the blocking thread must not inherit the shard's core.
     let executor = retry_short_of_memory(crate::limits::MEMLOCK_RETRY, make).map_err(Error::Executor)?;
-    if let Some(core) = setup.core {
-        if !core_affinity::set_for_current(core_affinity::CoreId { id: core }) {
-            return Err(Error::Pin { core });
-        }
+    if let Some(core) = setup.core
+        && !core_affinity::set_for_current(core_affinity::CoreId { id: core })
+    {
+        return Err(Error::Pin { core });
     }
     executor.run(async move {
         let options = RingOptions {
@@ -175,7 +175,7 @@ impl Worker {
                         self.serve(fd, listener);
                     }
                     Mail::Ask { question, reply } => self.shard.answer(question, &reply),
-                    Mail::Answer { question, stats } => self.shard.take_answer(question, stats),
+                    Mail::Answer { question, stats } => self.shard.take_answer(question, *stats),
                     Mail::Message(message) => self.shard.deliver(message),
                     Mail::Drain => self.clone().start_drain(setup.notes.clone()),
                     Mail::Stop => return,
@@ -204,6 +204,7 @@ impl Worker {
     }
 
     async fn accept(self: &Rc<Self>, listener: &Listener, index: usize) {
+        let mut is_pausing = false;
         loop {
             let accepted = future::or(async { Some(listener.accept().await) }, async {
                 self.drain.wait().await;
@@ -211,12 +212,18 @@ impl Worker {
             });
             match accepted.await {
                 None => return,
-                Some(Ok(fd)) => self.place(fd, index),
+                Some(Ok(fd)) => {
+                    is_pausing = false;
+                    self.place(fd, index);
+                }
                 Some(Err(error)) => match error.raw_os_error() {
                     // Connections wait in the kernel's queue until a descriptor is free again.
                     Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS) => {
                         self.shard.counters().connections.accept_pauses.add(1);
-                        log::warn!("shard {}: accepting pauses: {error}", self.shard.id());
+                        // Told once, not with each try.
+                        if !std::mem::replace(&mut is_pausing, true) {
+                            log::warn!("shard {}: accepting pauses: {error}", self.shard.id());
+                        }
                         future::or(self.shard.sleep(ACCEPT_PAUSE), self.drain.wait()).await;
                     }
                     // The client was gone before it was accepted, and the like: on to the next.
@@ -329,7 +336,8 @@ impl Worker {
         let worker = self.clone();
         self.shard.spawn(async move {
             let peers = worker.shard.peers().clone();
-            while worker.acceptors.get() > 0 || peers.get(worker.shard.id()).connections() > 0 {
+            // All shards' connections, not only ours: another one may still hand us what it finds in its queue.
+            while worker.acceptors.get() > 0 || worker.refusals.get() > 0 || peers.connections() > 0 {
                 worker.shard.sleep(DRAIN_LOOK).await;
             }
             let _ = notes.send(Note::Drained);

@@ -51,7 +51,7 @@ fn form_gives_the_type_or_says_what_was_wrong() {
         (JSON, "id=7", "415 expected content type application/x-www-form-urlencoded, got application/json\n"),
         (None, "id=7", "415 expected content type application/x-www-form-urlencoded, got none\n"),
     ] {
-        let got = shown(block_on(post(content_type, body).form_as()));
+        let got = shown(block_on(post(content_type, body).form()));
         assert!(got.starts_with(expected), "{body}: expected `{expected}`, got `{got}`");
     }
 }
@@ -70,7 +70,7 @@ fn json_gives_the_type_or_says_what_was_wrong() {
         (Some("text/plain"), "{}", "415 expected content type application/json, got text/plain\n"),
         (Some("application/jsonx"), "{}", "415"),
     ] {
-        let got = shown(block_on(post(content_type, body).json_as()));
+        let got = shown(block_on(post(content_type, body).json()));
         assert!(got.starts_with(expected), "{body}: expected `{expected}`, got `{got}`");
     }
 }
@@ -95,7 +95,7 @@ fn body_is_taken_up_to_the_limit() {
     for (bytes, expected) in
         [(BODY_BUFFERED_BYTES_MAX - 1, "200"), (BODY_BUFFERED_BYTES_MAX, "200"), (BODY_BUFFERED_BYTES_MAX + 1, "413")]
     {
-        let got = shown(block_on(post(FORM, form(bytes)).form_as()));
+        let got = shown(block_on(post(FORM, form(bytes)).form()));
         assert!(got.starts_with(expected), "{bytes} bytes: {}", &got[..20]);
     }
 }
@@ -106,14 +106,14 @@ fn body_that_fails_while_it_is_read_is_the_bodys_error() {
     let mut request = post(FORM, body);
     feed.push("id=".into());
     feed.fail(everycore::http::BodyError::PeerGone);
-    let error = block_on(request.form_as::<Order>()).expect_err("cut short");
+    let error = block_on(request.form::<Order>()).expect_err("cut short");
     assert!(matches!(error, ExtractError::Body(_)), "{error}");
 }
 
 #[test]
 fn long_content_type_is_not_echoed_whole() {
     let long = "x".repeat(5000);
-    let got = shown(block_on(post(Some(&long), "").form_as()));
+    let got = shown(block_on(post(Some(&long), "").form()));
     assert!(got.len() < 300, "{got}");
 }
 

@@ -263,9 +263,6 @@ pub enum BodyError {
     TimedOut,
     /// A stream of announced length yielded more or fewer bytes: a bug of who made it.
     WrongLength,
-    /// Not the JSON that was asked for.
-    #[cfg(feature = "json")]
-    NotJson(serde_json::Error),
     /// What a handler's own stream failed with.
     Other(Box<dyn std::error::Error>),
 }
@@ -278,8 +275,6 @@ impl BodyError {
             BodyError::Malformed(reject) => reject.status(),
             BodyError::PeerGone => StatusCode::BAD_REQUEST,
             BodyError::TimedOut => StatusCode::REQUEST_TIMEOUT,
-            #[cfg(feature = "json")]
-            BodyError::NotJson(_) => StatusCode::BAD_REQUEST,
             BodyError::WrongLength | BodyError::Other(_) => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -293,8 +288,6 @@ impl fmt::Display for BodyError {
             BodyError::PeerGone => f.write_str("expected the rest of the body, got the end of the connection"),
             BodyError::TimedOut => f.write_str("the body was not complete in time"),
             BodyError::WrongLength => f.write_str("the body did not have the length announced for it"),
-            #[cfg(feature = "json")]
-            BodyError::NotJson(error) => write!(f, "expected other JSON: {error}"),
             BodyError::Other(error) => error.fmt(f),
         }
     }

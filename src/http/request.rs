@@ -39,8 +39,10 @@ pub struct Request {
 /// The two ends of the connection that a request came on; shared by its requests.
 #[derive(Default)]
 pub struct ConnInfo {
-    addrs: OnceCell<ConnAddrs>,
+    /// Boxed, since most requests never ask and every connection has a `ConnInfo`.
+    addrs: OnceCell<Box<ConnAddrs>>,
     listener: usize,
+    body_bytes_max: Option<usize>,
     look_up: Option<Box<dyn Fn() -> ConnAddrs>>,
 }
 
@@ -56,7 +58,7 @@ pub struct ConnAddrs {
 impl ConnInfo {
     /// Addresses that are known.
     pub fn known(addrs: ConnAddrs) -> Self {
-        ConnInfo { addrs: OnceCell::from(addrs), ..ConnInfo::default() }
+        ConnInfo { addrs: OnceCell::from(Box::new(addrs)), ..ConnInfo::default() }
     }
 
     /// Addresses that are looked up (a system call each) when somebody asks first.
@@ -69,6 +71,16 @@ impl ConnInfo {
         ConnInfo { listener, ..self }
     }
 
+    /// The same, with another bound than the default on bodies that are collected.
+    pub fn with_body_bytes_max(self, max: usize) -> Self {
+        ConnInfo { body_bytes_max: Some(max), ..self }
+    }
+
+    /// Bytes of a body that a handler collects at most.
+    pub fn body_bytes_max(&self) -> usize {
+        self.body_bytes_max.unwrap_or(limits::BODY_BUFFERED_BYTES_MAX)
+    }
+
     /// Which of the server's listeners accepted the connection, from 0 in the order they were named.
     pub fn listener(&self) -> usize {
         self.listener
@@ -76,7 +88,7 @@ impl ConnInfo {
 
     /// The addresses.
     pub fn addrs(&self) -> ConnAddrs {
-        *self.addrs.get_or_init(|| self.look_up.as_ref().map(|look_up| look_up()).unwrap_or_default())
+        **self.addrs.get_or_init(|| Box::new(self.look_up.as_ref().map(|look_up| look_up()).unwrap_or_default()))
     }
 }
 
@@ -227,16 +239,6 @@ impl Request {
     /// The body, leaving an empty one: for handlers that go on to use the head.
     pub fn take_body(&mut self) -> Body {
         std::mem::take(&mut self.body)
-    }
-
-    /// Reads the body as JSON, at most `max` bytes of it.
-    ///
-    /// # Errors
-    /// Those of [`Body::bytes`], and [`BodyError::NotJson`](super::BodyError::NotJson).
-    #[cfg(feature = "json")]
-    pub async fn json<T: serde::de::DeserializeOwned>(&mut self, max: usize) -> Result<T, super::BodyError> {
-        let json = self.take_body().bytes(max).await?;
-        serde_json::from_slice(&json).map_err(super::BodyError::NotJson)
     }
 
     /// What others attached to the request.
@@ -490,15 +492,5 @@ mod tests {
         assert!(request.extensions().is_none());
         request.extensions_mut().insert(5u8);
         assert_eq!(request.extensions().and_then(|e| e.get::<u8>()), Some(&5));
-    }
-
-    #[cfg(feature = "json")]
-    #[test]
-    fn json_is_read_within_its_limit() {
-        let post = |body: &'static str| Request::builder(Method::POST, "/").body(body).unwrap();
-        let read = |mut request: Request, max| futures_lite::future::block_on(request.json::<Vec<u8>>(max));
-        assert_eq!(read(post("[1,2]"), 5).unwrap(), [1, 2]);
-        assert_eq!(read(post("[1,2]"), 4).unwrap_err().status(), 413);
-        assert_eq!(read(post("[1,"), 5).unwrap_err().status(), 400);
     }
 }

@@ -3,11 +3,13 @@
 //! Ownership: memory that the kernel may touch (send buffers, vectors, the buffer ring, timespecs) lives
 //! here, in slots that are freed only when every completion that names them is in. Tasks hold keys, never memory.
 
+mod ops;
+
 use super::{
-    buffers::{Buffers, GROUP},
+    buffers::Buffers,
     probe::open_ring,
     sock::{Recv, Sock},
-    token::{Generation, Op, Token, next_generation},
+    token::{Generation, Op, Token},
     wheel::Wheel,
 };
 use crate::{
@@ -18,7 +20,7 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use std::{
     collections::VecDeque,
     io, mem,
-    os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd},
+    os::fd::{FromRawFd, OwnedFd},
     task::Waker,
     time::{Duration, Instant},
 };
@@ -355,236 +357,6 @@ impl Core {
         self.wakes = wakes;
     }
 
-    // ---- sockets ---------------------------------------------------------------------------------
-
-    #[cfg(test)]
-    pub(super) fn slots(&self) -> usize {
-        self.socks.len()
-    }
-
-    pub(super) fn sock(&mut self, slot: u32) -> &mut Sock {
-        &mut self.socks[slot as usize]
-    }
-
-    /// Takes a connected descriptor in; it is closed with its slot.
-    pub(super) fn adopt(&mut self, fd: OwnedFd) -> (u32, Generation) {
-        self.stats.sockets += 1;
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.socks.push(Sock::default());
-            (self.socks.len() - 1) as u32
-        });
-        let sock = &mut self.socks[slot as usize];
-        sock.open(fd);
-        (slot, sock.generation)
-    }
-
-    /// Begins to receive, in the way that fits the backlog.
-    pub(super) fn arm_recv(&mut self, slot: u32) {
-        let sock = &mut self.socks[slot as usize];
-        sock.pending += 1;
-        let token = Token { op: Op::Recv, generation: sock.generation, slot };
-        let fd = types::Fd(sock.raw_fd());
-        let entry = if sock.arm_recv() {
-            opcode::RecvMulti::new(fd, GROUP).build()
-        } else {
-            opcode::Recv::new(fd, std::ptr::null_mut(), crate::limits::RECV_BUFFER_BYTES as u32)
-                .buf_group(GROUP)
-                .build()
-                .flags(squeue::Flags::BUFFER_SELECT)
-        };
-        self.push(entry, token);
-    }
-
-    /// Submits what the slot's send still has to send.
-    pub(super) fn submit_send(&mut self, slot: u32) {
-        let turn = self.stats.turns;
-        let sock = &mut self.socks[slot as usize];
-        sock.pending += 1;
-        let token = Token { op: Op::Send, generation: sock.generation, slot };
-        let fd = types::Fd(sock.raw_fd());
-        let (entry, completes_at_once) = sock.send_entry(fd, turn);
-        self.sends_expected += usize::from(completes_at_once);
-        self.push(entry, token);
-    }
-
-    pub(super) fn submit_connect(&mut self, slot: u32) {
-        let sock = &mut self.socks[slot as usize];
-        sock.pending += 1;
-        let token = Token { op: Op::Connect, generation: sock.generation, slot };
-        let fd = types::Fd(sock.raw_fd());
-        let (address, len) = sock.connect_address();
-        self.push(opcode::Connect::new(fd, address.cast(), len).build(), token);
-    }
-
-    /// Begins to close: cancels what is in flight; the descriptor and the slot go with the last completion.
-    pub(super) fn close(&mut self, slot: u32) {
-        let sock = &mut self.socks[slot as usize];
-        let generation = sock.generation;
-        let cancels = sock.begin_close();
-        if let Some(key) = sock.deadline.take() {
-            self.wheel.remove(key);
-        }
-        for op in cancels.into_iter().flatten() {
-            self.cancel(Token { op, generation, slot });
-        }
-        self.close_if_idle(slot);
-    }
-
-    /// Wakes whoever reads from a socket.
-    pub(super) fn take_readers(&mut self) -> Vec<Waker> {
-        self.socks.iter_mut().filter_map(|sock| sock.reader.take()).collect()
-    }
-
-    fn close_if_idle(&mut self, slot: u32) {
-        let sock = &mut self.socks[slot as usize];
-        if sock.pending > 0 {
-            return;
-        }
-        let Some(fd) = sock.take_closing_fd() else { return };
-        sock.generation = next_generation(sock.generation);
-        self.free.push(slot);
-        self.stats.sockets -= 1;
-        // The number is free only when this runs, and no other operation names it any more.
-        self.push_untracked(opcode::Close::new(types::Fd(fd)).build(), Op::Close);
-    }
-
-    fn cancel(&mut self, token: Token) {
-        self.push_untracked(opcode::AsyncCancel::new(token.encode()).build(), Op::Cancel);
-    }
-
-    // ---- listeners -------------------------------------------------------------------------------
-
-    pub(super) fn arm_accept(&mut self, slot: u32) {
-        let listen = &mut self.listens[slot as usize];
-        listen.is_armed = true;
-        let fd = types::Fd(listen.fd.as_raw_fd());
-        let entry = opcode::AcceptMulti::new(fd).flags(libc::SOCK_CLOEXEC).build();
-        self.push(entry, Token { op: Op::Accept, generation: 0, slot });
-    }
-
-    /// Stops accepting; what was accepted stays queued.
-    pub(super) fn cancel_accept(&mut self, slot: u32) {
-        if self.listens[slot as usize].is_armed {
-            self.cancel(Token { op: Op::Accept, generation: 0, slot });
-        }
-    }
-
-    pub(super) fn drop_listen(&mut self, slot: u32) {
-        let listen = &mut self.listens[slot as usize];
-        listen.is_dropped = true;
-        listen.waker = None;
-        listen.accepted.clear();
-        if listen.is_armed {
-            self.cancel_accept(slot);
-        } else {
-            self.listens.remove(slot as usize);
-        }
-    }
-
-    // ---- time ------------------------------------------------------------------------------------
-
-    pub(super) fn now_ms(&self) -> u64 {
-        self.now_ms
-    }
-
-    pub(super) fn read_clock_ms(&self) -> u64 {
-        self.started.elapsed().as_millis() as u64
-    }
-
-    /// Reads the clock and fires what is due.
-    pub(super) fn advance(&mut self) {
-        let now_ms = self.read_clock_ms();
-        if now_ms == self.now_ms {
-            return;
-        }
-        self.now_ms = now_ms;
-        let Core { wheel, socks, wakes, .. } = self;
-        wheel.advance(self.now_ms, &mut |_, timer| match timer {
-            Timer::Sleep(waker) => wakes.push(waker),
-            Timer::Socket { slot, generation } => {
-                let sock = &mut socks[slot as usize];
-                if sock.is_open(generation) {
-                    sock.expire(wakes);
-                }
-            }
-        });
-    }
-
-    /// Sets a socket's deadline.
-    pub(super) fn set_deadline(&mut self, slot: u32, at_ms: u64) {
-        let sock = &mut self.socks[slot as usize];
-        sock.is_expired = false;
-        match sock.deadline {
-            Some(key) => {
-                self.wheel.reset(key, at_ms);
-            }
-            None if at_ms == u64::MAX => {}
-            None => {
-                let timer = Timer::Socket { slot, generation: sock.generation };
-                sock.deadline = Some(self.wheel.insert(at_ms, timer));
-            }
-        }
-    }
-
-    /// Keeps the tick going.
-    pub(super) fn start_tick(&mut self) {
-        if self.is_ticking {
-            return;
-        }
-        self.is_ticking = true;
-        let mut entry = opcode::Timeout::new(&raw const *self.tick);
-        if self.has_multishot_timeout {
-            entry = entry.flags(types::TimeoutFlags::MULTISHOT);
-        }
-        self.push_tick(entry.build());
-    }
-
-    fn push_tick(&mut self, entry: squeue::Entry) {
-        self.outstanding += 1;
-        self.push_silent(entry.user_data(Token::single(Op::Tick).encode()));
-    }
-
-    /// Asks for the tick's end. To be repeated until `is_ticking` is false: a repeating timeout that has
-    /// fired, but whose deferred work has not run yet, is not found by a removal nor a cancellation.
-    pub(super) fn stop_tick(&mut self) {
-        if self.is_ticking {
-            self.push_untracked(opcode::TimeoutRemove::new(Token::single(Op::Tick).encode()).build(), Op::Cancel);
-        }
-    }
-
-    /// Arms the one timeout of a parked shard, for the wheel's next deadline.
-    pub(super) fn start_park_timer(&mut self) -> bool {
-        let Some(deadline) = self.wheel.next_deadline() else { return false };
-        let elapsed = self.started.elapsed();
-        let wait = Duration::from_millis(deadline.saturating_add(1)).saturating_sub(elapsed);
-        *self.park = wait.into();
-        self.outstanding += 1;
-        let entry = opcode::Timeout::new(&raw const *self.park).build();
-        self.push_silent(entry.user_data(Token::single(Op::ParkTimer).encode()));
-        true
-    }
-
-    pub(super) fn stop_park_timer(&mut self) {
-        self.push_untracked(opcode::TimeoutRemove::new(Token::single(Op::ParkTimer).encode()).build(), Op::Cancel);
-    }
-
-    /// Reads the doorbell once, into the core's own word.
-    pub(super) fn arm_bell(&mut self, fd: RawFd) {
-        self.bell_rang = false;
-        self.outstanding += 1;
-        let word = (&raw mut *self.bell).cast();
-        let entry = opcode::Read::new(types::Fd(fd), word, size_of::<u64>() as u32).build();
-        self.push_silent(entry.user_data(Token::single(Op::Bell).encode()));
-    }
-
-    pub(super) fn register_eventfd(&self, fd: RawFd) -> io::Result<()> {
-        self.ring.submitter().register_eventfd(fd)
-    }
-
-    pub(super) fn unregister_eventfd(&self) -> io::Result<()> {
-        self.ring.submitter().unregister_eventfd()
-    }
-
     // ---- the end ---------------------------------------------------------------------------------
 
     /// Cancels everything and reaps until nothing is in flight and every descriptor is closed.
@@ -618,9 +390,9 @@ impl Drop for Core {
         if !self.drain() {
             // The kernel may still write to these: lose the memory rather than free it.
             mem::forget(mem::take(&mut self.socks));
-            mem::forget(mem::replace(&mut self.tick, Box::default()));
-            mem::forget(mem::replace(&mut self.park, Box::default()));
-            mem::forget(mem::replace(&mut self.bell, Box::default()));
+            mem::forget(mem::take(&mut self.tick));
+            mem::forget(mem::take(&mut self.park));
+            mem::forget(mem::take(&mut self.bell));
             self.buffers.leak();
         }
         for sock in &mut self.socks {

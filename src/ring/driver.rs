@@ -88,16 +88,13 @@ impl Ring {
             self.core().start_tick();
             let reaped = self.turn(sleeps_outside)?;
 
-            let mut core = self.core();
-            if core.bell_rang {
-                core.arm_bell(bell);
-                drop(core);
+            if self.core().bell_rang {
+                self.core().arm_bell(bell);
                 self.0.tasks.take_remote();
                 continue;
             }
-            let has_ticked = std::mem::take(&mut core.ticked);
-            let events_this_tick = core.stats.events - events_at_tick;
-            drop(core);
+            let has_ticked = std::mem::take(&mut self.core().ticked);
+            let events_this_tick = self.core().stats.events - events_at_tick;
             let is_idle = !self.0.tasks.has_ready();
             if has_ticked {
                 events_last_tick = events_this_tick;

@@ -17,6 +17,8 @@ use std::{
 pub struct Http1Config {
     /// Bounds on a request head.
     pub head: HeadLimits,
+    /// Bytes of a body that a handler collects at most; streamed bodies have no bound.
+    pub body_bytes_max: usize,
     /// From the first byte of a head to its last.
     pub header_timeout_ms: u64,
     /// Without a request on a kept connection, or before the first.
@@ -42,6 +44,7 @@ impl From<&ServerConfig> for Http1Config {
                 headers_max: config.headers_max,
                 uri_bytes_max: config.uri_bytes_max,
             },
+            body_bytes_max: config.body_bytes_max,
             header_timeout_ms: ms(config.header_timeout),
             idle_timeout_ms: ms(config.idle_timeout),
             body_timeout_ms: ms(config.body_timeout),

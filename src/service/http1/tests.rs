@@ -3,6 +3,7 @@
 //! `Server` and `Date` show as `S`. Deadlines here: head 100 ms, idle 1,000, body 200, stall 300, handler 400.
 
 use super::*;
+use crate::limits::{DRAIN_IDLE_GRACE_MS, LINGER_TIMEOUT_MS};
 use crate::{
     IntoResponse, Router,
     handler::IntoReply,
@@ -25,6 +26,7 @@ const HANDLER_MS: u64 = 400;
 
 fn config() -> Http1Config {
     Http1Config {
+        body_bytes_max: crate::limits::BODY_BUFFERED_BYTES_MAX,
         head: HeadLimits::default(),
         header_timeout_ms: HEAD_MS,
         idle_timeout_ms: IDLE_MS,
