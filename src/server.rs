@@ -429,6 +429,10 @@ struct Keeper {
 impl Keeper {
     fn keep(mut self, signals: Option<signal_hook::iterator::Handle>) -> Result<(), Error> {
         let result = self.serve();
+        match self.peers.connections() {
+            0 => {}
+            left => log::warn!("ending with {left} connections open: what they were at is lost"),
+        }
         let ended = stop_all(&self.peers, std::mem::take(&mut self.threads), &self.heard);
         if let Some(signals) = signals {
             signals.close();
