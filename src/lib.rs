@@ -34,6 +34,7 @@
 //! | wait, start tasks, talk to other shards | [`Shard`] |
 //! | serve a protocol of your own | [`Server::tcp`] |
 //! | shut down, read the addresses, read the counters | [`Server::start`], [`Running`], [`Handle`] |
+//! | test handlers without sockets | [`testing`] |
 //! | change limits and deadlines | [`Server::configure`], [`config::ServerConfig`], [`limits`] |
 //!
 //! # What a handler must know
