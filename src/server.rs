@@ -294,6 +294,8 @@ impl Running {
 }
 
 /// Ends a server, and asks it. Clones are handles to the same.
+///
+/// It is there once the shards are: a handler that is to end its own server gets it later (`examples/shutdown.rs`).
 #[derive(Clone)]
 pub struct Handle {
     notes: Sender<Note>,
@@ -431,7 +433,7 @@ impl Keeper {
         let result = self.serve();
         match self.peers.connections() {
             0 => {}
-            left => log::warn!("ending with {left} connections open: what they were at is lost"),
+            left => log::warn!("ending with connections open: {left}; what they were at is lost"),
         }
         let ended = stop_all(&self.peers, std::mem::take(&mut self.threads), &self.heard);
         if let Some(signals) = signals {
