@@ -168,6 +168,33 @@ fn tiny_submission_queue_serves_more_operations_than_it_holds() {
 }
 
 #[test]
+fn overflown_completion_queue_loses_nothing_and_is_counted() {
+    let options = RingOptions { sq_entries: 4, cq_entries: 4, ..RingOptions::default() };
+    let pairs: Vec<_> = (0..64).map(|_| pair()).collect();
+    let stats = shard_with(options, |ring| async move {
+        let (mut clients, mut ends) = (Vec::new(), Vec::new());
+        for (client, server) in pairs {
+            let mut socket = ring.adopt(server.into());
+            assert!(future::poll_once(read(&mut socket)).await.is_none());
+            ends.push(socket);
+            clients.push(client);
+        }
+        ring.sleep(Duration::from_millis(1)).await; // all receives are in the kernel
+        for round in 0..3u8 {
+            for client in &mut clients {
+                client.write_all(&[round; 10]).unwrap();
+            }
+            for socket in &mut ends {
+                assert_eq!(read(socket).await.unwrap(), [round; 10]);
+            }
+        }
+        ring.stats()
+    });
+    assert_eq!(stats.bytes_in, 64 * 3 * 10);
+    assert!(stats.cq_overflows > 0, "{stats:?}");
+}
+
+#[test]
 fn kernel_without_repeating_timeouts_is_served_too() {
     let options = RingOptions { has_multishot_timeout: false, ..RingOptions::default() };
     with_echo_server(options, |address| {
