@@ -516,6 +516,16 @@ fn sleep_in_a_task_of_glommio_is_not_overslept_by_a_parked_driver() {
 }
 
 #[test]
+fn clock_is_right_for_a_task_that_glommio_wakes() {
+    let passed = shard(|ring| async move {
+        let before = ring.now_ms();
+        glommio::timer::sleep(Duration::from_millis(300)).await; // the driver parks meanwhile
+        ring.now_ms() - before
+    });
+    assert!(passed >= 290, "by the ring's clock {passed} ms of 300 have passed");
+}
+
+#[test]
 fn futures_io_reads_and_writes_across_the_ring() {
     let (mut client, server) = pair();
     let peer = thread::spawn(move || {
