@@ -1020,3 +1020,28 @@ fn draining_leaves_a_head_under_way_its_time() {
     talk.expect(last(&text("/a"))).expect_closing(Closing::Closed);
     talk.expect_counts("requests 1, closed.drained 1, 2xx 1");
 }
+
+// ---- memory --------------------------------------------------------------------------------------
+
+#[test]
+fn streamed_body_is_not_kept_however_it_is_cut() {
+    // The client is always ahead of the service, and takes the echo slowly.
+    for (piece, window) in [(8_256, 65_536), (70_000, 65_536), (1_000, 65_536), (100_000, 30_000)] {
+        let mut talk = Talk::new(Router::new().post("/", |req: Request| Response::stream(req.into_body())));
+        talk.window(0);
+        talk.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000000\r\n\r\n");
+        let bytes = vec![b'x'; piece];
+        let held = allocation_counter::measure(|| {
+            let (mut sent, mut taken) = (0, 0);
+            while taken < 8 << 20 {
+                while sent < taken + 250_000 {
+                    talk.send(&bytes);
+                    sent += piece;
+                }
+                talk.window(window);
+                taken += talk.wire.take_received().len();
+            }
+        });
+        assert!(held.bytes_max < 4 << 20, "pieces of {piece}, window {window}: {} bytes", held.bytes_max);
+    }
+}
