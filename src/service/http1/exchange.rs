@@ -155,7 +155,7 @@ impl<T: Transport> Connection<T> {
             None => {}
         }
         let (framing, mut next) = self.write_head(&response, asked);
-        if let (true, Next::Close(cause)) = (is_unread, next) {
+        if let (true, Next::Close(cause) | Next::Linger(cause)) = (is_unread, next) {
             next = Next::Linger(self.broken.unwrap_or(cause));
         }
         match self.write_body(response.into_body(), framing) {
