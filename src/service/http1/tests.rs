@@ -307,6 +307,13 @@ fn pipelined_answers_leave_in_one_send() {
 }
 
 #[test]
+fn empty_line_after_the_last_request_is_not_answered() {
+    let mut talk = Talk::new(router());
+    talk.send(get("/a") + "\r\n").expect(text("/a")).end().expect("").expect_closing(Closing::Closed);
+    talk.expect_counts("requests 1, closed.peer_closed 1, 2xx 1");
+}
+
+#[test]
 fn answers_keep_the_order_of_requests() {
     let (router, gate, _) = gated();
     let mut talk = Talk::new(router);
