@@ -34,6 +34,7 @@
 //! | wait, start tasks, talk to other shards | [`Shard`] |
 //! | serve a protocol of your own | [`Server::tcp`] |
 //! | shut down, read the addresses, read the counters | [`Server::start`], [`Running`], [`Handle`] |
+//! | test handlers without sockets | [`testing`] |
 //! | change limits and deadlines | [`Server::configure`], [`config::ServerConfig`], [`limits`] |
 //!
 //! # What a handler must know
@@ -74,6 +75,8 @@ mod shard;
 // 5
 pub mod service;
 // 6
+#[cfg(feature = "cli")]
+pub mod load;
 pub mod testing;
 mod worker;
 // 7

@@ -279,6 +279,60 @@ pub const HEALTHCHECK_TIMEOUT: Duration = Duration::from_secs(3);
 /// Bytes of an answer that `healthcheck` reads in search of its status.
 pub const HEALTHCHECK_ANSWER_BYTES_MAX: usize = 8 * 1024;
 
+// ---- load generator ------------------------------------------------------------------------------
+
+/// Bytes of a response head, interim ones not counted with it.
+pub const RESPONSE_HEAD_BYTES_MAX: usize = 64 * 1024;
+/// Field lines of a response head.
+pub const RESPONSE_HEADERS_MAX: usize = 128;
+/// Connections of one run.
+pub const LOAD_CONNECTIONS_MAX: usize = 1_000_000;
+/// Shards of one run.
+pub const LOAD_SHARDS_MAX: usize = 1024;
+/// Requests in flight on one connection.
+pub const PIPELINE_MAX: usize = 4096;
+/// Requests of a URL file.
+pub const LOAD_URLS_MAX: usize = 10_000;
+/// Requests a second of an open model.
+pub const LOAD_RATE_MAX: f64 = 1e8;
+/// Longest run, and the longest latency told apart.
+pub const LOAD_TIME_MAX: Duration = Duration::from_secs(7 * 86_400);
+/// Latencies above this are recorded as this.
+pub const LATENCY_MAX: Duration = Duration::from_secs(3600);
+/// Descriptors a run needs besides its connections' and its shards' (`FILES_PER_SHARD`).
+pub const LOAD_SPARE_DESCRIPTORS: u64 = 64;
+/// Connections a shard begins to open in one millisecond at the start, so that no backlog overflows.
+pub const LOAD_CONNECTS_A_MS: usize = 256;
+/// Wait before a connection that failed is opened again: doubled from 1 ms with each failure in a row, up to this.
+pub const RECONNECT_WAIT_MAX: Duration = Duration::from_millis(128);
+/// Until a connection is established. More than the 1 + 2 + 4 s of three lost SYNs, so that they show.
+pub const LOAD_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// From sending a request to the last byte of its answer.
+pub const LOAD_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// After an open model's end, wait so long for requests that were due before it.
+pub const LOAD_DRAIN: Duration = Duration::from_secs(2);
+/// How often a shard of the load generator looks whether it is to stop.
+pub const LOAD_STOP_LOOK: Duration = Duration::from_millis(50);
+/// Arrivals closer than this share a timer: bounds the timers a second, and how late a request is sent.
+pub const ALARM_WAIT_MIN: Duration = Duration::from_micros(20);
+/// Interval figures on their way to the collector; a shard that finds no room adds to what it has.
+pub const LOAD_INTERVALS_QUEUED: usize = 64;
+/// Shortest interval of the time series.
+pub const LOAD_INTERVAL_MIN: Duration = Duration::from_millis(10);
+/// Batches that a comparison puts the intervals of a run into: more resemble their neighbours.
+pub const COMPARE_BATCHES_MAX: usize = 10;
+/// Fewer tell nothing of the spread.
+pub const COMPARE_BATCHES_MIN: usize = 3;
+/// Points of one line in a plot over time; longer runs are shown coarser.
+pub const PLOT_POINTS_MAX: usize = 800;
+/// Share of a core above which a shard of the load generator is called the bottleneck.
+pub const LOAD_BUSY_WARN: f64 = 0.9;
+
+const _: () = {
+    assert!(RESPONSE_HEAD_BYTES_MAX >= HEAD_BYTES_MAX);
+    assert!(LATENCY_MAX.as_secs() > LOAD_REQUEST_TIMEOUT.as_secs());
+};
+
 // ---- testing -------------------------------------------------------------------------------------
 
 /// Bytes that a service reads at once of a connection in memory: what a buffer of the ring brings.

@@ -1,6 +1,7 @@
 //! The command line. Floor 8: everything below may be used, nothing below uses it.
 
 pub mod args;
+pub mod bench;
 mod healthcheck;
 mod serve;
 
@@ -16,6 +17,7 @@ use std::{
 pub fn run() -> ExitCode {
     match Cli::parse().command {
         Command::Serve(args) => serve::run(*args),
+        Command::Bench(args) => bench::bench(&args),
         Command::Healthcheck(args) => healthcheck::run(&args),
         Command::Doctor(args) => doctor(&args),
     }

@@ -764,6 +764,18 @@ fn malformed_body_is_refused_by_its_reader() {
 }
 
 #[test]
+fn malformed_body_closes_whatever_its_reader_answers() {
+    let app = one(|request: Request| async move {
+        let is_read = request.into_body().bytes(100).await.is_ok();
+        Response::text(is_read.to_string())
+    });
+    let mut talk = Talk::new(app);
+    talk.send(post("Transfer-Encoding: chunked", "zz\r\n")).expect(last(&text("false")));
+    talk.expect_closing(Closing::Shut).end();
+    talk.expect_counts("requests 1, closed.rejected 1, 2xx 1, rejects.bad_request 1");
+}
+
+#[test]
 fn reset_drops_the_handler() {
     let (router, _gate, drops) = gated();
     let mut talk = Talk::new(router);

@@ -70,11 +70,8 @@ impl<T: Transport> Connection<T> {
         let deadline = self.waiting_since.saturating_add(timeout);
         let now = self.io.now_ms();
         if now < deadline {
-            // The last answer was handed over unwatched. When its time is up, look whether it was taken.
+            // The last answer was handed over unwatched: the flush looks after it when its time is up.
             let stall = self.stall.since.saturating_add(self.context.config.write_stall_ms);
-            if now >= stall && self.io.poll_sent(cx).is_pending() {
-                return self.poll_stall(cx).map(Err);
-            }
             self.wait_until(if now < stall { stall.min(deadline) } else { deadline }, cx);
             return Poll::Pending;
         }
