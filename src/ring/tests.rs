@@ -12,11 +12,11 @@ use std::{
     future::{Future, poll_fn},
     io::{self, Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::net::UnixStream},
     rc::Rc,
     sync::mpsc,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Runs one shard with `main` on its own thread and returns what it gives back.
@@ -507,6 +507,62 @@ fn glommio_work_is_awaited_from_ring_tasks() {
             ring.sleep(Duration::from_millis(1)).await;
         }
     });
+}
+
+#[test]
+fn sends_that_block_hold_nobody_up() {
+    const SOCKETS: u64 = 400;
+    let (full, _peers): (Vec<UnixStream>, Vec<UnixStream>) = (0..SOCKETS)
+        .map(|_| {
+            let (mut full, peer) = UnixStream::pair().unwrap();
+            full.set_nonblocking(true).unwrap();
+            while full.write(&[0; 4096]).is_ok() {}
+            full.set_nonblocking(false).unwrap();
+            (full, peer)
+        })
+        .unzip();
+    let ticks = shard(move |ring| async move {
+        ring.sleep(Duration::from_millis(20)).await;
+        let mut sockets: Vec<_> = full.into_iter().map(|full| ring.adopt(full.into())).collect();
+        for socket in &mut sockets {
+            let mut out = Outgoing::default();
+            out.buf.push(0);
+            socket.send(&mut out); // all in one turn, each for the first time
+        }
+        let before = ring.stats().ticks;
+        ring.sleep(Duration::from_millis(2)).await;
+        ring.stats().ticks - before
+    });
+    assert!(ticks < SOCKETS / 4, "the ring was waited for {ticks} ticks long");
+}
+
+#[test]
+fn sleep_in_a_task_of_glommio_is_not_overslept_by_a_parked_driver() {
+    let slept = shard(|ring| async move {
+        let sleeper = ring.clone();
+        let task = glommio::spawn_local(async move {
+            glommio::timer::sleep(Duration::from_millis(50)).await; // the driver parks meanwhile
+            let since = Instant::now();
+            sleeper.sleep(Duration::from_millis(5)).await;
+            since.elapsed()
+        });
+        future::or(task, async {
+            ring.sleep(Duration::from_secs(3)).await; // what the driver parked for
+            Duration::from_secs(3)
+        })
+        .await
+    });
+    assert!(slept < Duration::from_secs(2), "{slept:?}");
+}
+
+#[test]
+fn clock_is_right_for_a_task_that_glommio_wakes() {
+    let passed = shard(|ring| async move {
+        let before = ring.now_ms();
+        glommio::timer::sleep(Duration::from_millis(300)).await; // the driver parks meanwhile
+        ring.now_ms() - before
+    });
+    assert!(passed >= 290, "by the ring's clock {passed} ms of 300 have passed");
 }
 
 #[test]
