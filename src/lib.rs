@@ -34,6 +34,7 @@ mod server;
 pub mod cli;
 #[cfg(feature = "cli")]
 pub mod demo;
+pub mod doctor;
 
 pub use crate::http::{Body, Request, Response};
 pub use app::{App, ErrorInfo};

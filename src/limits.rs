@@ -263,3 +263,9 @@ pub const ECHO_ONCE_TIMEOUT: Duration = Duration::from_secs(10);
 pub const HEALTHCHECK_TIMEOUT: Duration = Duration::from_secs(3);
 /// Bytes of an answer that `healthcheck` reads in search of its status.
 pub const HEALTHCHECK_ANSWER_BYTES_MAX: usize = 8 * 1024;
+
+// ---- doctor --------------------------------------------------------------------------------------
+
+/// Locked memory that is advised, or a multiple of it: what systems since 2021 give by default, and room for a second
+/// server of the same user while the first one drains.
+pub const MEMLOCK_BYTES_ADVISED: u64 = 8 * 1024 * 1024;

@@ -12,7 +12,7 @@ use crate::{
     endpoints::{About, install},
     error::Error,
     limits::{ANSWER_PATIENCE, START_PATIENCE},
-    preflight::{Preflight, preflight},
+    preflight::{Preflight, explain, preflight},
     ring::listen::{ListenOptions, Listeners, bind_all},
     router::Router,
     service::tcp::TcpConnection,
@@ -212,7 +212,7 @@ impl Server {
         }
         if let Err(error) = await_ready(&heard, shards) {
             stop_all(&peers, threads);
-            return Err(error);
+            return Err(explained(error, shards));
         }
         let addresses = bound.addresses();
         let signals = self.handles_signals.then(|| hear_signals(&notes)).transpose().map_err(Error::Host);
@@ -392,6 +392,17 @@ fn await_ready(heard: &Receiver<Note>, shards: usize) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// A ring that is refused now, after one was opened for trial: most often there are too many for the limit on locked
+/// memory. The cure is the preflight's to tell.
+fn explained(error: Error, shards: usize) -> Error {
+    match error {
+        Error::Executor(cause) | Error::Ring(cause) if cause.raw_os_error().is_some() => {
+            Error::RingUnavailable(Box::new(explain(&cause, shards)))
+        }
+        error => error,
+    }
 }
 
 fn post_all(peers: &Peers, mail: impl Fn() -> Mail) {

@@ -1,6 +1,7 @@
 //! The command line. Floor 8: everything below may be used, nothing below uses it.
 
 pub mod args;
+mod doctor;
 mod healthcheck;
 mod serve;
 
@@ -8,33 +9,22 @@ use self::args::{Cli, Command, exit};
 use clap::Parser;
 use std::process::ExitCode;
 
+/// The system calls that a container needs to allow, for Docker and Podman.
+const SECCOMP: &str = include_str!("../../docker/seccomp.json");
+/// The same for containerd, CRI-O and Kubernetes.
+const SECCOMP_OCI: &str = include_str!("../../docker/seccomp-oci.json");
+
 /// Runs the command that the process was given; the code says how it went (see [`exit`]).
 pub fn run() -> ExitCode {
     match Cli::parse().command {
         Command::Serve(args) => serve::run(*args),
         Command::Healthcheck(args) => healthcheck::run(&args),
-        Command::Doctor(args) => doctor(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Seccomp(args) => {
+            print!("{}", if args.oci { SECCOMP_OCI } else { SECCOMP });
+            ExitCode::from(exit::OK)
+        }
     }
-}
-
-fn doctor(args: &args::DoctorArgs) -> ExitCode {
-    let shards = std::thread::available_parallelism().map_or(1, usize::from);
-    let checked = crate::preflight::preflight(shards);
-    let warning = checked.as_ref().ok().and_then(|host| host.memlock.warning());
-    match (&checked, args.json) {
-        (Ok(host), true) => println!("{}", serde_json::to_string_pretty(host).expect("plain data")),
-        (Err(error), true) => println!("{}", serde_json::json!({ "error": error.to_string(), "cure": error.cure() })),
-        (Ok(host), false) => println!("ok: {host}"),
-        (Err(error), false) => println!("broken: {error}"),
-    }
-    if let (Some(warning), false) = (&warning, args.json) {
-        println!("warning: {warning}");
-    }
-    ExitCode::from(match checked {
-        Err(_) => exit::UNAVAILABLE,
-        Ok(_) if args.strict && warning.is_some() => exit::RUNTIME,
-        Ok(_) => exit::OK,
-    })
 }
 
 /// Warnings and errors of the server go to standard error, one line each.
