@@ -29,6 +29,7 @@ mod worker;
 // 7
 mod endpoints;
 mod server;
+mod systemd;
 // 8
 #[cfg(feature = "cli")]
 pub mod cli;

@@ -13,11 +13,15 @@ use crate::{
     error::Error,
     limits::{ANSWER_PATIENCE, START_PATIENCE},
     preflight::{Preflight, explain, preflight},
-    ring::listen::{ListenOptions, Listeners, bind_all},
+    ring::{
+        listen::{ListenOptions, Listeners, bind_all},
+        passed::take_passed,
+    },
     router::Router,
     service::tcp::TcpConnection,
     shard::{Mail, Peers, Reply, Shard},
     stats::{Engine, ServerSnapshot},
+    systemd::Notifier,
     topology::{Host, ShardPlan},
     worker::{self, Factory, Note, Purpose, Setup, TcpFactory},
 };
@@ -30,7 +34,7 @@ use std::{
     sync::{
         Arc,
         atomic::Ordering,
-        mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel},
+        mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel},
     },
     thread::{self, JoinHandle},
     time::Instant,
@@ -63,6 +67,7 @@ pub struct Server {
     adopted: Vec<TcpListener>,
     tcp: Vec<(Address, TcpFactory)>,
     handles_signals: bool,
+    is_systemd_service: bool,
 }
 
 impl Server {
@@ -76,7 +81,14 @@ impl Server {
 
     /// A server with these settings.
     pub fn new(config: ServerConfig) -> Self {
-        Server { config, problem: None, adopted: Vec::new(), tcp: Vec::new(), handles_signals: false }
+        Server {
+            config,
+            problem: None,
+            adopted: Vec::new(),
+            tcp: Vec::new(),
+            handles_signals: false,
+            is_systemd_service: false,
+        }
     }
 
     /// Listens at another address too.
@@ -149,6 +161,14 @@ impl Server {
         self
     }
 
+    /// Works with systemd where it runs under it: sockets that are passed (socket activation) take the place of the
+    /// addresses for HTTP; it is told when the server is ready and when it stops; and its watchdog is fed as long
+    /// as every shard answers. Elsewhere without effect.
+    pub fn systemd(mut self) -> Self {
+        self.is_systemd_service = true;
+        self
+    }
+
     /// Serves until it is shut down; `factory` builds the application, on each shard.
     ///
     /// # Errors
@@ -166,9 +186,14 @@ impl Server {
             return Err(Error::Config(problem));
         }
         let mut config = self.config;
-        if config.listen.is_empty() && !self.adopted.is_empty() {
-            config.listen = Vec::new();
+        let adopted = self.adopted.into_iter().map(adopt).collect::<io::Result<Vec<_>>>().map_err(Error::Host)?;
+        let passed = if self.is_systemd_service { take_passed().map_err(Error::Host)? } else { Vec::new() };
+        if !passed.is_empty() {
+            config.listen.clear();
         }
+        let adopted = [adopted, passed].into_iter().flatten().collect::<Vec<_>>();
+        let bound_here = config.listen.len();
+        config.listen.extend(adopted.iter().map(|(_, address)| address.clone()));
         config.validate().map_err(Error::Config)?;
         let host = Host::read();
         let plan = ShardPlan::decide(config.shards, config.cpus.clone(), config.pin, &host).map_err(Error::Topology)?;
@@ -176,7 +201,7 @@ impl Server {
         let checked = preflight(shards).map_err(|error| Error::RingUnavailable(Box::new(error)))?;
         let connections_max = checked.limits.connections_max(config.connections_max, shards);
 
-        let mut bound = bind(&config, self.adopted, self.tcp, &plan)?;
+        let mut bound = bind(&config, bound_here, adopted, self.tcp, &plan)?;
         config.listen = bound.http_addresses();
         let about = Arc::new(About::new(&config, engine(&checked)));
         let installed = about.clone();
@@ -225,7 +250,15 @@ impl Server {
         };
         post_all(&peers, || Mail::Serve);
         let handle = Handle { notes, peers: peers.clone(), about: about.clone() };
-        let keeper = Keeper { peers, about, config, threads, heard, _sockets: bound };
+        let notifier = if self.is_systemd_service { Notifier::from_env() } else { None };
+        let watchdog = match &notifier {
+            Some(notifier) => {
+                notifier.tell(&format!("READY=1\nSTATUS=serving: {plan}"));
+                Notifier::start_watchdog(handle.clone()).map_err(Error::Host)?
+            }
+            None => None,
+        };
+        let keeper = Keeper { peers, about, config, threads, heard, notifier, _watchdog: watchdog, _sockets: bound };
         let keeper = thread::Builder::new().name("everycore".into()).spawn(move || keeper.keep(signals));
         let keeper = keeper.map_err(Error::Host)?;
         Ok(Running { handle, keeper, addresses, plan, preflight: checked, connections_max })
@@ -333,21 +366,29 @@ struct Bound {
     listeners: Vec<(Listeners, Purpose)>,
 }
 
+fn adopt(listener: TcpListener) -> io::Result<(OwnedFd, Address)> {
+    // A ring answers EAGAIN at once for a non-blocking listener, instead of waiting.
+    listener.set_nonblocking(false)?;
+    let address = Address::Tcp(listener.local_addr()?);
+    Ok((listener.into(), address))
+}
+
+/// Binds the first `bound_here` addresses of the configuration; the rest of them are those of `adopted`.
 fn bind(
     config: &ServerConfig,
-    adopted: Vec<TcpListener>,
+    bound_here: usize,
+    adopted: Vec<(OwnedFd, Address)>,
     tcp: Vec<(Address, TcpFactory)>,
     plan: &ShardPlan,
 ) -> Result<Bound, Error> {
     let options = ListenOptions::new(config, plan);
     let shards = plan.shards();
     let mut listeners = Vec::new();
-    for address in &config.listen {
+    for address in &config.listen[..bound_here] {
         listeners.push((bind_all(address, shards, &options).map_err(Error::Bind)?, Purpose::Http));
     }
-    for listener in adopted {
-        let address = Address::Tcp(listener.local_addr().map_err(Error::Host)?);
-        let fds = (0..shards).map(|_| listener.try_clone().map(OwnedFd::from));
+    for (listener, address) in adopted {
+        let fds = (0..shards).map(|_| listener.try_clone());
         let fds = fds.collect::<io::Result<Vec<_>>>().map_err(Error::Host)?;
         listeners.push((Listeners { address, fds, socket_file: None }, Purpose::Http));
     }
@@ -444,6 +485,9 @@ struct Keeper {
     config: Arc<ServerConfig>,
     threads: Vec<JoinHandle<()>>,
     heard: Receiver<Note>,
+    notifier: Option<Notifier>,
+    /// Feeds systemd's watchdog until the end.
+    _watchdog: Option<SyncSender<()>>,
     /// Keeps unix socket files until the end.
     _sockets: Bound,
 }
@@ -477,6 +521,9 @@ impl Keeper {
             match (note, phase) {
                 (Ok(Note::Shutdown | Note::Signal), Phase::Serving) => {
                     self.about.is_draining.store(true, Ordering::Relaxed);
+                    if let Some(notifier) = &self.notifier {
+                        notifier.tell("STOPPING=1\nSTATUS=draining");
+                    }
                     phase = Phase::Delaying(Instant::now() + self.config.drain_delay);
                 }
                 (Ok(Note::Stop), _) | (Ok(Note::Signal), _) => return Ok(()),

@@ -16,11 +16,11 @@ pub(super) fn run(args: ServeArgs) -> ExitCode {
         Ok(config) => config,
         Err(error) => return fail(exit::USAGE, &error),
     };
-    let http = config.listen.len();
+    let echo = config.echo.len();
     match start(config) {
         Err(error) => fail(code(&error), &error),
         Ok(running) => {
-            announce(&running, http);
+            announce(&running, running.addresses().len() - echo);
             match running.wait() {
                 Ok(()) => {
                     eprintln!("drained");
@@ -33,7 +33,7 @@ pub(super) fn run(args: ServeArgs) -> ExitCode {
 }
 
 fn start(config: ServerConfig) -> Result<Running, Error> {
-    let mut server = Server::new(config.clone()).handle_signals();
+    let mut server = Server::new(config.clone()).handle_signals().systemd();
     for address in &config.echo {
         server = server.tcp(address, |shard| {
             move |connection| {
@@ -56,7 +56,7 @@ async fn echo_once(mut connection: TcpConnection) -> io::Result<()> {
     connection.flush().await
 }
 
-/// One line each: addresses, shards, engine, limits.
+/// One line each: addresses (`http` ones first), shards, engine, limits.
 fn announce(running: &Running, http: usize) {
     for (index, address) in running.addresses().iter().enumerate() {
         match address {
