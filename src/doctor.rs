@@ -326,7 +326,7 @@ fn start(platform: Platform, shards: usize) -> String {
             )
         }
         Platform::Kubernetes => {
-            "kubectl apply -k deploy/kubernetes (a Deployment, and the seccomp profile for the nodes)".into()
+            "kubectl apply -k deploy/kubernetes/base (a Deployment, and the seccomp profile for the nodes)".into()
         }
         Platform::Systemd => "install deploy/systemd/everycore.service, then `systemctl enable --now everycore`".into(),
         _ => "everycore serve".into(),

@@ -3,6 +3,7 @@
 //! Floor 8. Every flag of `serve` can come from the environment too, as `EVERYCORE_` and its name; a flag wins.
 //! Nothing is done here, and the host is not looked at.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
@@ -106,6 +107,9 @@ pub struct SeccompArgs {
     /// In the form of containerd, CRI-O and Kubernetes, not of Docker and Podman.
     #[arg(long)]
     pub oci: bool,
+    /// Write it to this file, in one step.
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
 }
 
 /// Arguments of `serve`. Times: 10 or 10s, 250ms, 500us, 2m, 1h.

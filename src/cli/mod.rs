@@ -3,27 +3,20 @@
 pub mod args;
 mod doctor;
 mod healthcheck;
+mod seccomp;
 mod serve;
 
-use self::args::{Cli, Command, exit};
+use self::args::{Cli, Command};
 use clap::Parser;
 use std::process::ExitCode;
 
-/// The system calls that a container needs to allow, for Docker and Podman.
-const SECCOMP: &str = include_str!("../../docker/seccomp.json");
-/// The same for containerd, CRI-O and Kubernetes.
-const SECCOMP_OCI: &str = include_str!("../../docker/seccomp-oci.json");
-
-/// Runs the command that the process was given; the code says how it went (see [`exit`]).
+/// Runs the command that the process was given; the code says how it went (see [`args::exit`]).
 pub fn run() -> ExitCode {
     match Cli::parse().command {
         Command::Serve(args) => serve::run(*args),
         Command::Healthcheck(args) => healthcheck::run(&args),
         Command::Doctor(args) => doctor::run(&args),
-        Command::Seccomp(args) => {
-            print!("{}", if args.oci { SECCOMP_OCI } else { SECCOMP });
-            ExitCode::from(exit::OK)
-        }
+        Command::Seccomp(args) => seccomp::run(&args),
     }
 }
 
