@@ -219,6 +219,13 @@ impl ServerConfig {
     /// # Errors
     /// The first value that does not fit, with what was expected and how to cure it.
     pub fn validate(&self) -> Result<(), ConfigError> {
+        self.validate_for(self.listen.len() + self.echo.len())
+    }
+
+    /// The same for a server of so many addresses: some may not be named here, such as those of listeners that the
+    /// caller made.
+    pub(crate) fn validate_for(&self, addresses: usize) -> Result<(), ConfigError> {
+        within("listen", "a number of addresses", 1, LISTEN_ADDRESSES_MAX as u64, addresses as u64)?;
         self.validate_addresses()?;
         self.validate_deadlines()?;
         self.validate_limits()?;
@@ -238,8 +245,6 @@ impl ServerConfig {
     }
 
     fn validate_addresses(&self) -> Result<(), ConfigError> {
-        let count = (self.listen.len() + self.echo.len()) as u64;
-        within("listen", "a number of addresses", 1, LISTEN_ADDRESSES_MAX as u64, count)?;
         let all: Vec<&Address> = self.listen.iter().chain(&self.echo).collect();
         for (index, address) in all.iter().enumerate() {
             let is_chosen_by_kernel = matches!(address, Address::Tcp(address) if address.port() == 0);

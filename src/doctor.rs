@@ -18,6 +18,7 @@ use std::{
     io::{Read, Write},
     net::{Ipv4Addr, TcpStream},
     path::Path,
+    thread,
 };
 
 mod cores;
@@ -136,7 +137,9 @@ impl Examination {
         // With fewer cores than shards they cannot be pinned: that is told, and the rest is looked at all the same.
         let plan = ShardPlan::decide(self.shards, None, PinMode::Auto, &host);
         let shards = plan.as_ref().map_or_else(|_| self.shards.unwrap_or(1), ShardPlan::shards);
-        let checked = preflight_for(shards, self.platform);
+        // On a thread of its own: rings tried on this one would go on interrupting its system calls (EINTR).
+        let checked = thread::scope(|scope| scope.spawn(|| preflight_for(shards, self.platform)).join());
+        let checked = checked.expect("the preflight does not panic");
         let platform = match &checked {
             Ok(checked) => checked.platform,
             Err(error) => error.platform(),

@@ -7,7 +7,6 @@ use crate::{
 use std::{fmt, io};
 
 /// Why a server could not start, or ended before it was asked to.
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// A setting cannot be used.
@@ -16,6 +15,13 @@ pub enum Error {
     Topology(TopologyError),
     /// io_uring is not to be had here.
     RingUnavailable(Box<RingUnavailable>),
+    /// The limit on open files is too low for the shards.
+    FewFiles {
+        /// The limit.
+        limit: u64,
+        /// What the shards need.
+        needed: u64,
+    },
     /// An address cannot be listened at.
     Bind(BindError),
     /// The application's routes contradict each other.
@@ -33,6 +39,8 @@ pub enum Error {
     Host(io::Error),
     /// The closure that builds a shard's application panicked, or a shard did.
     ShardPanicked,
+    /// A shard did not end when told to: a handler blocks its thread. That thread is left behind.
+    ShardStuck,
 }
 
 impl fmt::Display for Error {
@@ -41,6 +49,9 @@ impl fmt::Display for Error {
             Self::Config(error) => error.fmt(f),
             Self::Topology(error) => error.fmt(f),
             Self::RingUnavailable(error) => error.fmt(f),
+            Self::FewFiles { limit, needed } => {
+                write!(f, "open files: expected a limit of {needed} or more, got {limit}; {RAISE_FILES}")
+            }
             Self::Bind(error) => error.fmt(f),
             Self::Router(error) => error.fmt(f),
             Self::Pin { core } => {
@@ -50,14 +61,32 @@ impl fmt::Display for Error {
                 )
             }
             Self::Executor(error) => {
-                write!(f, "cannot make a shard's executor: {error}; `everycore doctor` says what this host lacks")
+                write!(f, "cannot make a shard's executor: {error}; {}", cure(error))
             }
-            Self::Ring(error) => {
-                write!(f, "a shard's ring failed: {error}; `everycore doctor` says what this host lacks")
-            }
-            Self::Host(error) => write!(f, "cannot start the shards: {error}"),
+            Self::Ring(error) => write!(f, "a shard's ring failed: {error}; {}", cure(error)),
+            Self::Host(error) => write!(f, "cannot start the shards: {error}; {}", cure(error)),
             Self::ShardPanicked => f.write_str("a shard panicked; its message is above"),
+            Self::ShardStuck => f.write_str(
+                "a shard did not end: a handler blocks its thread; let such work run in spawn_blocking of its executor",
+            ),
         }
+    }
+}
+
+const RAISE_FILES: &str =
+    "raise the limit on open files (ulimit -n, docker --ulimit nofile=, systemd LimitNOFILE=) or run fewer shards";
+
+fn cure(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EMFILE) => RAISE_FILES,
+        _ => "`everycore doctor` says what this host lacks",
+    }
+}
+
+/// As `Display`: what a `main` that returns this prints has to name the cause and the cure, too.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -70,7 +99,18 @@ impl std::error::Error for Error {
             Self::Bind(error) => Some(error),
             Self::Router(error) => Some(error),
             Self::Executor(error) | Self::Ring(error) | Self::Host(error) => Some(error),
-            Self::Pin { .. } | Self::ShardPanicked => None,
+            Self::FewFiles { .. } | Self::Pin { .. } | Self::ShardPanicked | Self::ShardStuck => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_out_of_main_names_the_cure() {
+        let printed = format!("{:?}", Error::Pin { core: 7 });
+        assert!(printed.contains("core 7") && printed.contains("--pin off"), "{printed}");
     }
 }

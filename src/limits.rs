@@ -160,6 +160,10 @@ pub const FILES_RESERVED: usize = 256;
 /// eventfds, doorbell, blocking pool, listeners.
 pub const FILES_PER_SHARD: usize = 24;
 
+/// Descriptors of a process without which it does not start, beside those of its shards: standard streams, signals,
+/// the preflight's, a connection.
+pub const FILES_PER_PROCESS: usize = 16;
+
 /// Entries of the rings that the preflight opens: small, since a closed ring stays charged to
 /// `RLIMIT_MEMLOCK` for a moment, when the real ones are about to be opened.
 pub const PROBE_RING_ENTRIES: u32 = 8;
@@ -180,6 +184,12 @@ pub const MEMLOCK_BYTES_MIN: u64 = 512 * 1024;
 pub const MEMLOCK_RETRY: Duration = Duration::from_secs(2);
 /// Pause between two such tries.
 pub const MEMLOCK_RETRY_PAUSE: Duration = Duration::from_millis(20);
+
+/// How long to try again when an address is in use: the kernel closes the listeners of a killed process with its rings,
+/// 6 to 24 ms after the process is gone (Linux 6.18), and a supervisor restarts at once.
+pub const PORT_RETRY: Duration = Duration::from_millis(500);
+/// Pause between two such tries.
+pub const PORT_RETRY_PAUSE: Duration = Duration::from_millis(5);
 
 /// Longest wait for the next bytes of a request body, and the time a body may take before
 /// `BODY_RATE_MIN` counts. Apache's RequestReadTimeout: 20 s.
@@ -250,8 +260,13 @@ pub const RETRY_AFTER_S: u32 = 1;
 pub const GLOMMIO_IO_MEMORY: usize = 64 * 1024;
 /// How long a shard may take to answer for its counters before it is listed as missing.
 pub const ANSWER_PATIENCE: Duration = Duration::from_millis(500);
+/// How long the shards may take to end once told to; then one is stuck in a handler that blocks, and is left behind.
+/// Together with the drain's default less than the 10 s of `docker stop`.
+pub const STOP_PATIENCE: Duration = Duration::from_secs(1);
 /// How long the shards may take to start.
 pub const START_PATIENCE: Duration = Duration::from_secs(20);
+
+const _: () = assert!((DRAIN_DELAY.as_secs() + DRAIN_TIMEOUT.as_secs() + STOP_PATIENCE.as_secs()) < 10, "docker stop");
 
 // ---- the command line ----------------------------------------------------------------------------
 
@@ -264,8 +279,77 @@ pub const HEALTHCHECK_TIMEOUT: Duration = Duration::from_secs(3);
 /// Bytes of an answer that `healthcheck` reads in search of its status.
 pub const HEALTHCHECK_ANSWER_BYTES_MAX: usize = 8 * 1024;
 
+// ---- load generator ------------------------------------------------------------------------------
+
+/// Bytes of a response head, interim ones not counted with it.
+pub const RESPONSE_HEAD_BYTES_MAX: usize = 64 * 1024;
+/// Field lines of a response head.
+pub const RESPONSE_HEADERS_MAX: usize = 128;
+/// Connections of one run.
+pub const LOAD_CONNECTIONS_MAX: usize = 1_000_000;
+/// Shards of one run.
+pub const LOAD_SHARDS_MAX: usize = 1024;
+/// Requests in flight on one connection.
+pub const PIPELINE_MAX: usize = 4096;
+/// Requests of a URL file.
+pub const LOAD_URLS_MAX: usize = 10_000;
+/// Requests a second of an open model.
+pub const LOAD_RATE_MAX: f64 = 1e8;
+/// Longest run, and the longest latency told apart.
+pub const LOAD_TIME_MAX: Duration = Duration::from_secs(7 * 86_400);
+/// Latencies above this are recorded as this.
+pub const LATENCY_MAX: Duration = Duration::from_secs(3600);
+/// Descriptors a run needs besides its connections' and its shards' (`FILES_PER_SHARD`).
+pub const LOAD_SPARE_DESCRIPTORS: u64 = 64;
+/// Connections a shard begins to open in one millisecond at the start, so that no backlog overflows.
+pub const LOAD_CONNECTS_A_MS: usize = 256;
+/// Wait before a connection that failed is opened again: doubled from 1 ms with each failure in a row, up to this.
+pub const RECONNECT_WAIT_MAX: Duration = Duration::from_millis(128);
+/// Until a connection is established. More than the 1 + 2 + 4 s of three lost SYNs, so that they show.
+pub const LOAD_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// From sending a request to the last byte of its answer.
+pub const LOAD_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// After an open model's end, wait so long for requests that were due before it.
+pub const LOAD_DRAIN: Duration = Duration::from_secs(2);
+/// How often a shard of the load generator looks whether it is to stop.
+pub const LOAD_STOP_LOOK: Duration = Duration::from_millis(50);
+/// Arrivals closer than this share a timer: bounds the timers a second, and how late a request is sent.
+pub const ALARM_WAIT_MIN: Duration = Duration::from_micros(20);
+/// Interval figures on their way to the collector; a shard that finds no room adds to what it has.
+pub const LOAD_INTERVALS_QUEUED: usize = 64;
+/// Shortest interval of the time series.
+pub const LOAD_INTERVAL_MIN: Duration = Duration::from_millis(10);
+/// Batches that a comparison puts the intervals of a run into: more resemble their neighbours.
+pub const COMPARE_BATCHES_MAX: usize = 10;
+/// Fewer tell nothing of the spread.
+pub const COMPARE_BATCHES_MIN: usize = 3;
+/// Points of one line in a plot over time; longer runs are shown coarser.
+pub const PLOT_POINTS_MAX: usize = 800;
+/// Share of a core above which a shard of the load generator is called the bottleneck.
+pub const LOAD_BUSY_WARN: f64 = 0.9;
+
+const _: () = {
+    assert!(RESPONSE_HEAD_BYTES_MAX >= HEAD_BYTES_MAX);
+    assert!(LATENCY_MAX.as_secs() > LOAD_REQUEST_TIMEOUT.as_secs());
+};
+
+// ---- testing -------------------------------------------------------------------------------------
+
+/// Bytes that a service reads at once of a connection in memory: what a buffer of the ring brings.
+pub const TEST_READ_BYTES_MAX: usize = RECV_BUFFER_BYTES;
+/// Polls of a service in memory without anything new from outside, after which it is called a loop.
+pub const TEST_TURNS_MAX: usize = 1_000_000;
+/// Bytes of an answer that the test client takes ahead of its reader.
+pub const TEST_WINDOW_BYTES: usize = 64 * 1024;
+/// How long the test client waits for a handler that nothing in the test wakes; longer than any thread takes to.
+pub const TEST_PATIENCE: Duration = Duration::from_secs(5);
+
 // ---- doctor --------------------------------------------------------------------------------------
 
 /// Locked memory that is advised, or a multiple of it: what systems since 2021 give by default, and room for a second
 /// server of the same user while the first one drains.
 pub const MEMLOCK_BYTES_ADVISED: u64 = 8 * 1024 * 1024;
+/// Part of the periods, in percent, in which a quota may stop a server before that is told.
+pub const THROTTLED_PERCENT_MAX: u64 = 1;
+/// Local ports below which a client, or a proxy on this host, soon runs out: Linux' own default gives 28,232.
+pub const LOCAL_PORTS_MIN: u32 = 28_000;

@@ -7,37 +7,36 @@
 //!                     └──────────────second signal, a shard ended──────────────────────────────────▲
 //! ```
 
+mod bound;
+
+use self::bound::{Bound, adopt, bind};
 use crate::{
     config::{Address, ConfigError, ServerConfig},
     endpoints::{About, install},
     error::Error,
-    limits::{ANSWER_PATIENCE, START_PATIENCE},
+    limits::{ANSWER_PATIENCE, DRAIN_LOOK, START_PATIENCE, STOP_PATIENCE},
     preflight::{Preflight, explain, preflight},
-    ring::{
-        listen::{ListenOptions, Listeners, bind_all},
-        passed::take_passed,
-    },
+    ring::{passed::take_passed, rlimit::files_needed},
     router::Router,
     service::tcp::TcpConnection,
     shard::{Mail, Peers, Reply, Shard},
     stats::{Engine, ServerSnapshot},
     systemd::Notifier,
     topology::{Host, ShardPlan},
-    worker::{self, Factory, Note, Purpose, Setup, TcpFactory},
+    worker::{self, Factory, Note, Setup, TcpFactory},
 };
 use std::{
     fmt,
     future::Future,
     io,
     net::TcpListener,
-    os::fd::OwnedFd,
     sync::{
         Arc,
         atomic::Ordering,
         mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel},
     },
     thread::{self, JoinHandle},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// An HTTP server, before it runs.
@@ -186,22 +185,28 @@ impl Server {
             return Err(Error::Config(problem));
         }
         let mut config = self.config;
-        let adopted = self.adopted.into_iter().map(adopt).collect::<io::Result<Vec<_>>>().map_err(Error::Host)?;
+        let mut adopted = self.adopted.into_iter().map(adopt).collect::<io::Result<Vec<_>>>().map_err(Error::Host)?;
         let passed = if self.is_systemd_service { take_passed().map_err(Error::Host)? } else { Vec::new() };
         if !passed.is_empty() {
             config.listen.clear();
+            adopted.extend(passed);
         }
-        let adopted = [adopted, passed].into_iter().flatten().collect::<Vec<_>>();
-        let bound_here = config.listen.len();
-        config.listen.extend(adopted.iter().map(|(_, address)| address.clone()));
-        config.validate().map_err(Error::Config)?;
+        let addresses = config.listen.len() + adopted.len() + self.tcp.len();
+        config.validate_for(addresses).map_err(Error::Config)?;
         let host = Host::read();
         let plan = ShardPlan::decide(config.shards, config.cpus.clone(), config.pin, &host).map_err(Error::Topology)?;
         let shards = plan.shards();
-        let checked = preflight(shards).map_err(|error| Error::RingUnavailable(Box::new(error)))?;
+        // On a thread of its own: rings tried on the caller's would go on interrupting its system calls (EINTR).
+        let checked = thread::scope(|scope| scope.spawn(|| preflight(shards)).join());
+        let checked = checked.map_err(|_| Error::ShardPanicked)?;
+        let checked = checked.map_err(|error| Error::RingUnavailable(Box::new(error)))?;
+        let (limit, needed) = (checked.limits.nofile.soft, files_needed(shards));
+        if limit < needed {
+            return Err(Error::FewFiles { limit, needed });
+        }
         let connections_max = checked.limits.connections_max(config.connections_max, shards);
 
-        let mut bound = bind(&config, bound_here, adopted, self.tcp, &plan)?;
+        let mut bound = bind(&config, adopted, self.tcp, &plan)?;
         config.listen = bound.http_addresses();
         let about = Arc::new(About::new(&config, engine(&checked)));
         let installed = about.clone();
@@ -230,13 +235,13 @@ impl Server {
             match thread {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
-                    stop_all(&peers, threads);
+                    let _ = stop_all(&peers, threads, &heard); // what failed first is told
                     return Err(Error::Host(error));
                 }
             }
         }
         if let Err(error) = await_ready(&heard, shards) {
-            stop_all(&peers, threads);
+            let _ = stop_all(&peers, threads, &heard); // what failed first is told
             return Err(explained(error, shards));
         }
         let addresses = bound.addresses();
@@ -244,7 +249,7 @@ impl Server {
         let signals = match signals {
             Ok(signals) => signals,
             Err(error) => {
-                stop_all(&peers, threads);
+                let _ = stop_all(&peers, threads, &heard); // what failed first is told
                 return Err(error);
             }
         };
@@ -361,60 +366,6 @@ impl fmt::Debug for Handle {
 
 // ---- starting ------------------------------------------------------------------------------------
 
-/// What all shards listen at.
-struct Bound {
-    listeners: Vec<(Listeners, Purpose)>,
-}
-
-fn adopt(listener: TcpListener) -> io::Result<(OwnedFd, Address)> {
-    // A ring answers EAGAIN at once for a non-blocking listener, instead of waiting.
-    listener.set_nonblocking(false)?;
-    let address = Address::Tcp(listener.local_addr()?);
-    Ok((listener.into(), address))
-}
-
-/// Binds the first `bound_here` addresses of the configuration; the rest of them are those of `adopted`.
-fn bind(
-    config: &ServerConfig,
-    bound_here: usize,
-    adopted: Vec<(OwnedFd, Address)>,
-    tcp: Vec<(Address, TcpFactory)>,
-    plan: &ShardPlan,
-) -> Result<Bound, Error> {
-    let options = ListenOptions::new(config, plan);
-    let shards = plan.shards();
-    let mut listeners = Vec::new();
-    for address in &config.listen[..bound_here] {
-        listeners.push((bind_all(address, shards, &options).map_err(Error::Bind)?, Purpose::Http));
-    }
-    for (listener, address) in adopted {
-        let fds = (0..shards).map(|_| listener.try_clone());
-        let fds = fds.collect::<io::Result<Vec<_>>>().map_err(Error::Host)?;
-        listeners.push((Listeners { address, fds, socket_file: None }, Purpose::Http));
-    }
-    for (address, factory) in tcp {
-        listeners.push((bind_all(&address, shards, &options).map_err(Error::Bind)?, Purpose::Tcp(factory)));
-    }
-    Ok(Bound { listeners })
-}
-
-impl Bound {
-    /// This shard's descriptors; each shard takes its own once.
-    fn take_shard(&mut self, id: usize) -> Vec<(OwnedFd, Purpose)> {
-        debug_assert!(self.listeners.iter().all(|(listeners, _)| !listeners.fds.is_empty()), "shard {id}");
-        self.listeners.iter_mut().map(|(listeners, purpose)| (listeners.fds.remove(0), purpose.clone())).collect()
-    }
-
-    fn addresses(&self) -> Vec<Address> {
-        self.listeners.iter().map(|(listeners, _)| listeners.address.clone()).collect()
-    }
-
-    fn http_addresses(&self) -> Vec<Address> {
-        let http = self.listeners.iter().filter(|(_, purpose)| matches!(purpose, Purpose::Http));
-        http.map(|(listeners, _)| listeners.address.clone()).collect()
-    }
-}
-
 fn engine(checked: &Preflight) -> Engine {
     let set_up = ["SINGLE_ISSUER", "DEFER_TASKRUN", "COOP_TASKRUN", "TASKRUN_FLAG", "SUBMIT_ALL", "CQSIZE", "CLAMP"];
     let features = checked.features.names().into_iter().map(|name| name.replace(' ', "_").to_uppercase());
@@ -435,14 +386,13 @@ fn await_ready(heard: &Receiver<Note>, shards: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// A ring that is refused now, after one was opened for trial: most often there are too many for the limit on locked
-/// memory. The cure is the preflight's to tell.
+/// A ring or an executor for which there is too little locked memory: with the figures and the cure.
 fn explained(error: Error, shards: usize) -> Error {
-    match error {
-        Error::Executor(cause) | Error::Ring(cause) if cause.raw_os_error().is_some() => {
-            Error::RingUnavailable(Box::new(explain(&cause, shards)))
+    match &error {
+        Error::Executor(cause) | Error::Ring(cause) if cause.raw_os_error() == Some(libc::ENOMEM) => {
+            Error::RingUnavailable(Box::new(explain(cause, shards)))
         }
-        error => error,
+        _ => error,
     }
 }
 
@@ -455,10 +405,28 @@ fn post_all(peers: &Peers, mail: impl Fn() -> Mail) {
     }
 }
 
-fn stop_all(peers: &Peers, threads: Vec<JoinHandle<()>>) {
-    post_all(peers, || Mail::Stop);
-    for thread in threads {
-        let _ = thread.join(); // a panic was caught and told inside
+/// Ends all shards, and tells how it went. One that is stuck in a handler is left behind: no thread can be ended from
+/// outside, and to wait for it would be to hang with it.
+fn stop_all(peers: &Peers, threads: Vec<JoinHandle<()>>, heard: &Receiver<Note>) -> Result<(), Error> {
+    for peer in peers.iter() {
+        let _ = peer.post(Mail::Stop); // those that have ended take none
+    }
+    let deadline = Instant::now() + STOP_PATIENCE;
+    let mut outcome = Ok(());
+    loop {
+        // Before the last look at the notes: a shard tells how it ended before its thread does.
+        let has_ended = threads.iter().all(JoinHandle::is_finished);
+        while let Ok(note) = heard.recv_timeout(if has_ended { Duration::ZERO } else { DRAIN_LOOK }) {
+            if let Note::Ended(Err(error)) = note {
+                outcome = outcome.and(Err(error));
+            }
+        }
+        if has_ended {
+            return outcome;
+        }
+        if Instant::now() >= deadline {
+            return outcome.and(Err(Error::ShardStuck));
+        }
     }
 }
 
@@ -495,16 +463,15 @@ struct Keeper {
 impl Keeper {
     fn keep(mut self, signals: Option<signal_hook::iterator::Handle>) -> Result<(), Error> {
         let result = self.serve();
-        stop_all(&self.peers, std::mem::take(&mut self.threads));
+        match self.peers.connections() {
+            0 => {}
+            left => log::warn!("ending with {left} connections open: what they were at is lost"),
+        }
+        let ended = stop_all(&self.peers, std::mem::take(&mut self.threads), &self.heard);
         if let Some(signals) = signals {
             signals.close();
         }
-        // A shard that failed says so with its last word.
-        let failed = self.heard.try_iter().find_map(|event| match event {
-            Note::Ended(result) => result.err(),
-            _ => None,
-        });
-        result.and(failed.map_or(Ok(()), Err))
+        result.and(ended)
     }
 
     /// Until every shard is to stop.

@@ -276,7 +276,7 @@ impl<M: 'static> Deliver for InboxSlot<M> {
 }
 
 /// Why a message could not be sent; it comes back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum SendError<M> {
     /// The server has fewer shards.
     NoSuchShard(M),
@@ -296,7 +296,14 @@ impl<M> fmt::Display for SendError<M> {
     }
 }
 
-impl<M: fmt::Debug> std::error::Error for SendError<M> {}
+/// As `Display`, so that a message need not be `Debug` for `expect` to be called.
+impl<M> fmt::Debug for SendError<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl<M> std::error::Error for SendError<M> {}
 
 // ---- mailboxes -----------------------------------------------------------------------------------
 

@@ -204,6 +204,7 @@ impl Worker {
     }
 
     async fn accept(self: &Rc<Self>, listener: &Listener, index: usize) {
+        let mut is_pausing = false;
         loop {
             let accepted = future::or(async { Some(listener.accept().await) }, async {
                 self.drain.wait().await;
@@ -211,12 +212,18 @@ impl Worker {
             });
             match accepted.await {
                 None => return,
-                Some(Ok(fd)) => self.place(fd, index),
+                Some(Ok(fd)) => {
+                    is_pausing = false;
+                    self.place(fd, index);
+                }
                 Some(Err(error)) => match error.raw_os_error() {
                     // Connections wait in the kernel's queue until a descriptor is free again.
                     Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS) => {
                         self.shard.counters().connections.accept_pauses.add(1);
-                        log::warn!("shard {}: accepting pauses: {error}", self.shard.id());
+                        // Told once, not with each try.
+                        if !std::mem::replace(&mut is_pausing, true) {
+                            log::warn!("shard {}: accepting pauses: {error}", self.shard.id());
+                        }
                         future::or(self.shard.sleep(ACCEPT_PAUSE), self.drain.wait()).await;
                     }
                     // The client was gone before it was accepted, and the like: on to the next.
@@ -329,7 +336,8 @@ impl Worker {
         let worker = self.clone();
         self.shard.spawn(async move {
             let peers = worker.shard.peers().clone();
-            while worker.acceptors.get() > 0 || peers.get(worker.shard.id()).connections() > 0 {
+            // All shards' connections, not only ours: another one may still hand us what it finds in its queue.
+            while worker.acceptors.get() > 0 || worker.refusals.get() > 0 || peers.connections() > 0 {
                 worker.shard.sleep(DRAIN_LOOK).await;
             }
             let _ = notes.send(Note::Drained);

@@ -29,7 +29,9 @@ pub mod exit {
 /// HTTP server runtime for Linux: one pinned executor, one listener and one io_uring per core.
 #[derive(Debug, Parser)]
 #[command(name = "everycore", version, about, max_term_width = 100, subcommand_required = true)]
-#[command(after_help = "Exit codes: 0 drained, 1 failed while running, 2 wrong usage, 69 io_uring unavailable.")]
+#[command(
+    after_help = "Exit codes: 0 drained, 1 failed while running, 2 wrong usage, 69 io_uring unavailable; of bench, 3: a --fail-if held."
+)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -41,6 +43,8 @@ pub struct Cli {
 pub enum Command {
     /// Serve until SIGTERM or SIGINT, then drain. A second signal ends at once.
     Serve(Box<ServeArgs>),
+    /// Measure an HTTP/1 server: throughput, latency, errors.
+    Bench(Box<super::bench::BenchArgs>),
     /// Ask a server whether it is well: exit code 0 or 1.
     Healthcheck(HealthcheckArgs),
     /// Tell whether this host can serve, what limits it, and the cure: exit code 0 or 69.
@@ -381,7 +385,7 @@ fn duration_or_off(text: &str) -> Result<Off<Duration>, String> {
 }
 
 /// Whole numbers with a unit; without one, seconds.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let (digits, unit) = text.split_at(text.bytes().take_while(u8::is_ascii_digit).count());
     let micros_per_unit: u64 = match unit {
         "us" => 1,

@@ -8,7 +8,10 @@ use crate::{
     limits::{ECHO_ONCE_BYTES_MAX, ECHO_ONCE_TIMEOUT},
 };
 use futures_lite::{AsyncReadExt, AsyncWriteExt, future};
-use std::{io, process::ExitCode};
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
 
 pub(super) fn run(args: ServeArgs) -> ExitCode {
     super::log_to_stderr();
@@ -20,10 +23,13 @@ pub(super) fn run(args: ServeArgs) -> ExitCode {
     match start(config) {
         Err(error) => fail(code(&error), &error),
         Ok(running) => {
-            announce(&running, running.addresses().len() - echo);
+            let _ = announce(&running, running.addresses().len() - echo); // nobody reads it: no reason not to serve
+            if let Some(warning) = running.preflight().memlock.warning() {
+                super::tell(format_args!("warning: {warning}"));
+            }
             match running.wait() {
                 Ok(()) => {
-                    eprintln!("drained");
+                    super::tell("drained");
                     ExitCode::from(exit::OK)
                 }
                 Err(error) => fail(code(&error), &error),
@@ -57,21 +63,19 @@ async fn echo_once(mut connection: TcpConnection) -> io::Result<()> {
 }
 
 /// One line each: addresses (`http` ones first), shards, engine, limits.
-fn announce(running: &Running, http: usize) {
+fn announce(running: &Running, http: usize) -> io::Result<()> {
+    let mut out = io::stdout().lock();
     for (index, address) in running.addresses().iter().enumerate() {
         match address {
-            Address::Tcp(address) if index < http => println!("listening on http://{address}"),
-            address if index < http => println!("listening on {address}"),
-            address => println!("echoing on {address}"),
+            Address::Tcp(address) if index < http => writeln!(out, "listening on http://{address}")?,
+            address if index < http => writeln!(out, "listening on {address}")?,
+            address => writeln!(out, "echoing on {address}")?,
         }
     }
     let checked = running.preflight();
-    println!("shards: {}", running.plan());
-    println!("engine: io_uring on Linux {} ({}): {}", checked.kernel, checked.platform, checked.features);
-    println!("limits: {}; {} connections at most", checked.limits, running.connections_max());
-    if let Some(warning) = checked.memlock.warning() {
-        eprintln!("warning: {warning}");
-    }
+    writeln!(out, "shards: {}", running.plan())?;
+    writeln!(out, "engine: io_uring on Linux {} ({}): {}", checked.kernel, checked.platform, checked.features)?;
+    writeln!(out, "limits: {}; {} connections at most", checked.limits, running.connections_max())
 }
 
 fn code(error: &Error) -> u8 {
@@ -83,6 +87,6 @@ fn code(error: &Error) -> u8 {
 }
 
 fn fail(code: u8, error: &dyn std::error::Error) -> ExitCode {
-    eprintln!("everycore: {error}");
+    super::tell(format_args!("everycore: {error}"));
     ExitCode::from(code)
 }

@@ -2,12 +2,10 @@
 
 use super::{Check, State};
 use crate::{
+    limits::THROTTLED_PERCENT_MAX,
     preflight::Platform,
     topology::{CpuList, Host, ShardPlan, TopologyError},
 };
-
-/// Part of the periods, in percent, that a quota may stop us before it is told.
-const THROTTLED_PERCENT_MAX: u64 = 1;
 
 pub(super) fn checks(
     plan: &Result<ShardPlan, TopologyError>,

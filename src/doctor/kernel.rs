@@ -2,7 +2,7 @@
 
 use super::{Check, read};
 use crate::{
-    limits::BACKLOG,
+    limits::{BACKLOG, LOCAL_PORTS_MIN},
     preflight::Platform,
     topology::{CpuList, ShardPlan},
 };
@@ -11,8 +11,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Local ports below which a client, or a proxy on this host, soon runs out: Linux' own default gives 28,232.
-const LOCAL_PORTS_MIN: u32 = 28_000;
 /// Clocks that are read without a system call.
 const FAST_CLOCKS: [&str; 4] = ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"];
 

@@ -39,7 +39,8 @@ pub struct Request {
 /// The two ends of the connection that a request came on; shared by its requests.
 #[derive(Default)]
 pub struct ConnInfo {
-    addrs: OnceCell<ConnAddrs>,
+    /// Boxed, since most requests never ask and every connection has a `ConnInfo`.
+    addrs: OnceCell<Box<ConnAddrs>>,
     listener: usize,
     body_bytes_max: Option<usize>,
     look_up: Option<Box<dyn Fn() -> ConnAddrs>>,
@@ -57,7 +58,7 @@ pub struct ConnAddrs {
 impl ConnInfo {
     /// Addresses that are known.
     pub fn known(addrs: ConnAddrs) -> Self {
-        ConnInfo { addrs: OnceCell::from(addrs), ..ConnInfo::default() }
+        ConnInfo { addrs: OnceCell::from(Box::new(addrs)), ..ConnInfo::default() }
     }
 
     /// Addresses that are looked up (a system call each) when somebody asks first.
@@ -87,7 +88,7 @@ impl ConnInfo {
 
     /// The addresses.
     pub fn addrs(&self) -> ConnAddrs {
-        *self.addrs.get_or_init(|| self.look_up.as_ref().map(|look_up| look_up()).unwrap_or_default())
+        **self.addrs.get_or_init(|| Box::new(self.look_up.as_ref().map(|look_up| look_up()).unwrap_or_default()))
     }
 }
 

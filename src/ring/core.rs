@@ -100,6 +100,9 @@ pub(super) struct Core {
     tick: Box<types::Timespec>,
     park: Box<types::Timespec>,
     bell: Box<u64>,
+    alarm: Box<types::Timespec>,
+    is_alarm_armed: bool,
+    alarm_waker: Option<Waker>,
     pub(super) is_ticking: bool,
     pub(super) ticked: bool,
     pub(super) bell_rang: bool,
@@ -132,6 +135,9 @@ impl Core {
             tick: Box::new(tick.into()),
             park: Box::default(),
             bell: Box::new(0),
+            alarm: Box::default(),
+            is_alarm_armed: false,
+            alarm_waker: None,
             is_ticking: false,
             ticked: false,
             bell_rang: false,
@@ -268,6 +274,11 @@ impl Core {
                 self.is_called = true;
                 self.wakes.extend(self.called.take());
             }
+            Op::Alarm => {
+                self.stats.events += 1;
+                self.is_alarm_armed = false;
+                self.wakes.extend(self.alarm_waker.take());
+            }
             Op::ParkTimer | Op::Cancel | Op::Close => {}
         }
     }
@@ -393,6 +404,7 @@ impl Drop for Core {
             mem::forget(mem::take(&mut self.tick));
             mem::forget(mem::take(&mut self.park));
             mem::forget(mem::take(&mut self.bell));
+            mem::forget(mem::take(&mut self.alarm));
             self.buffers.leak();
         }
         for sock in &mut self.socks {

@@ -94,6 +94,9 @@ impl Ring {
                 continue;
             }
             let has_ticked = std::mem::take(&mut self.core().ticked);
+            if self.0.is_ring_only {
+                continue;
+            }
             let events_this_tick = self.core().stats.events - events_at_tick;
             let is_idle = !self.0.tasks.has_ready();
             if has_ticked {

@@ -14,11 +14,13 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::config::{Address, Balance, ServerConfig};
-use crate::limits::{DEFER_ACCEPT_SECONDS, FAST_OPEN_QUEUE};
+use crate::limits::{DEFER_ACCEPT_SECONDS, FAST_OPEN_QUEUE, PORT_RETRY, PORT_RETRY_PAUSE};
 use crate::topology::ShardPlan;
 
 /// How to listen.
@@ -34,6 +36,8 @@ pub struct ListenOptions {
     pub fast_open: bool,
     /// Which listener gets a connection.
     pub balance: Balance,
+    /// How long to try again while the address is in use.
+    pub patience: Duration,
     /// The core of each shard, if they are pinned. `Balance::Cpu` sends what arrives on a core to its shard;
     /// what arrives on any other core is spread over all.
     pub cores: Vec<usize>,
@@ -48,6 +52,7 @@ impl ListenOptions {
             defer_accept: config.defer_accept,
             fast_open: config.fast_open,
             balance: config.balance,
+            patience: PORT_RETRY,
             cores: (0..plan.shards()).map_while(|shard| plan.core_of(shard)).collect(),
         }
     }
@@ -73,10 +78,10 @@ pub struct Listeners {
 /// # Errors
 /// The address is in use, is not this host's, is forbidden, or the system failed; each with its cure.
 pub fn bind_all(address: &Address, shards: usize, options: &ListenOptions) -> Result<Listeners, BindError> {
-    match address {
+    patiently(options.patience, || match address {
         Address::Tcp(wanted) => bind_tcp(*wanted, shards, options),
         Address::Unix { path, mode } => bind_unix(path, *mode, shards, options),
-    }
+    })
     .map_err(|(step, cause)| BindError { address: address.clone(), step, cause })
 }
 
@@ -90,6 +95,19 @@ trait Step<T> {
 impl<T> Step<T> for io::Result<T> {
     fn step(self, step: &'static str) -> Result<T, Failure> {
         self.map_err(|error| (step, error))
+    }
+}
+
+/// Tries again for a moment while the address is in use: it may be a killed process' whose rings still close.
+fn patiently<T>(patience: Duration, mut bind: impl FnMut() -> Result<T, Failure>) -> Result<T, Failure> {
+    let give_up = Instant::now() + patience;
+    loop {
+        match bind() {
+            Err((_, error)) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < give_up => {
+                thread::sleep(PORT_RETRY_PAUSE);
+            }
+            outcome => return outcome,
+        }
     }
 }
 
@@ -358,6 +376,7 @@ mod tests {
             defer_accept: false,
             fast_open: false,
             balance: Balance::Kernel,
+            patience: Duration::ZERO,
             cores: Vec::new(),
         }
     }

@@ -8,6 +8,7 @@
 //!
 //! Start with [`Ring::new`] on the thread of a glommio executor and run [`Ring::drive`] in it.
 
+mod alarm;
 mod buffers;
 mod core;
 mod doorbell;
@@ -28,7 +29,8 @@ mod token;
 pub mod wheel;
 
 pub use self::{
-    core::RingStats, doorbell::Doorbell, interest::HandlerWait, listener::Listener, sleep::Sleep, socket::Socket,
+    alarm::Alarm, core::RingStats, doorbell::Doorbell, interest::HandlerWait, listener::Listener, sleep::Sleep,
+    socket::Socket,
 };
 
 use self::{core::Core, tasks::Tasks};
@@ -40,7 +42,7 @@ use std::{
     os::fd::OwnedFd,
     rc::Rc,
     task::{Context, Poll, Waker},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// How a ring is made.
@@ -52,11 +54,19 @@ pub struct RingOptions {
     pub tick: Duration,
     /// Whether the kernel repeats timeouts by itself (6.4 and later).
     pub has_multishot_timeout: bool,
+    /// Whether the shard's tasks await nothing but the ring: then it never looks at glommio, and waits in the ring
+    /// even when it has nothing to do. For programs that measure; a server sleeps in glommio instead.
+    pub is_ring_only: bool,
 }
 
 impl Default for RingOptions {
     fn default() -> Self {
-        RingOptions { sq_entries: Core::SQ_ENTRIES, tick: crate::limits::TICK, has_multishot_timeout: true }
+        RingOptions {
+            sq_entries: Core::SQ_ENTRIES,
+            tick: crate::limits::TICK,
+            has_multishot_timeout: true,
+            is_ring_only: false,
+        }
     }
 }
 
@@ -69,6 +79,7 @@ struct Inner {
     tasks: Tasks,
     core: RefCell<Core>,
     bell: Doorbell,
+    is_ring_only: bool,
 }
 
 impl Ring {
@@ -93,7 +104,7 @@ impl Ring {
     pub fn with_doorbell(options: &RingOptions, bell: Doorbell) -> io::Result<Self> {
         let core = Core::new(options.sq_entries, options.has_multishot_timeout, options.tick)?;
         let tasks = Tasks::new(bell.clone());
-        Ok(Ring(Rc::new(Inner { tasks, core: RefCell::new(core), bell })))
+        Ok(Ring(Rc::new(Inner { tasks, core: RefCell::new(core), bell, is_ring_only: options.is_ring_only })))
     }
 
     /// Never held across a wake or a poll.
@@ -122,6 +133,12 @@ impl Ring {
     /// Completes after `duration`, never early. Kept on the shard's wheel: cheap to make and to drop.
     pub fn sleep(&self, duration: Duration) -> Sleep {
         Sleep::new(self.clone(), duration)
+    }
+
+    /// Completes at `at`, to some microseconds: a timeout of the kernel's own, so dearer than [`Ring::sleep`].
+    /// One at a time a shard: a second one completes with the first, perhaps too early, and has to be awaited again.
+    pub fn alarm(&self, at: Instant) -> Alarm {
+        Alarm::new(self.clone(), at)
     }
 
     /// Runs `future` on this shard until it completes, or until the shard ends and drops it.

@@ -9,7 +9,7 @@ use std::io;
 
 use serde::Serialize;
 
-use crate::limits::{FILES_PER_SHARD, FILES_RESERVED};
+use crate::limits::{FILES_PER_PROCESS, FILES_PER_SHARD, FILES_RESERVED};
 
 /// A soft limit that binds, and the hard one up to which it may be lifted. `u64::MAX`: none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -36,6 +36,11 @@ impl Limits {
         let allowed = self.nofile.soft.saturating_sub(reserved).max(1);
         usize::try_from(allowed).map_or(wanted, |allowed| allowed.min(wanted))
     }
+}
+
+/// Open files without which a server of so many shards does not start.
+pub fn files_needed(shards: usize) -> u64 {
+    (FILES_PER_PROCESS + FILES_PER_SHARD * shards) as u64
 }
 
 impl fmt::Display for Limits {

@@ -45,7 +45,7 @@ pub(super) struct Tasks {
     /// A waker of every unfinished task, so that all can be dropped at the end.
     live: Rc<RefCell<Slab<Option<Waker>>>>,
     /// Panics that escaped a task.
-    panics: Cell<u64>,
+    panics: Rc<Cell<u64>>,
 }
 
 impl Tasks {
@@ -57,13 +57,14 @@ impl Tasks {
             assert_eq!(ready.owner.get(), 0, "one shard a thread");
             ready.owner.set(Arc::as_ptr(&remote).addr());
         });
-        Tasks { remote, live: Rc::default(), panics: Cell::new(0) }
+        Tasks { remote, live: Rc::default(), panics: Rc::default() }
     }
 
     /// Queues `future`. It is dropped at the shard's end if it has not finished by then.
     pub(super) fn spawn(&self, future: impl Future<Output = ()> + 'static) {
         let index = self.live.borrow_mut().insert(None);
-        let tracked = Tracked { future, entry: Entry { index, live: self.live.clone() } };
+        let entry = Entry { index, live: self.live.clone(), panics: self.panics.clone() };
+        let tracked = Tracked { future: Some(future), entry };
         let remote = self.remote.clone();
         let schedule = move |runnable: Runnable| {
             READY.with(|ready| {
@@ -132,11 +133,7 @@ impl Tasks {
             if doomed.is_empty() {
                 return;
             }
-            for runnable in doomed {
-                if catch_unwind(AssertUnwindSafe(|| drop(runnable))).is_err() {
-                    self.panics.set(self.panics.get() + 1);
-                }
-            }
+            drop(doomed); // a destructor that panics is caught by `Tracked`
         }
     }
 }
@@ -164,6 +161,7 @@ fn wake_driver(ready: &Ready) {
 struct Entry {
     index: usize,
     live: Rc<RefCell<Slab<Option<Waker>>>>,
+    panics: Rc<Cell<u64>>,
 }
 
 impl Drop for Entry {
@@ -176,8 +174,19 @@ impl Drop for Entry {
 pin_project! {
     struct Tracked<F> {
         #[pin]
-        future: F,
+        future: Option<F>,
         entry: Entry,
+    }
+
+    impl<F> PinnedDrop for Tracked<F> {
+        /// async-task aborts the process when a future that it drops panics: so none does.
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            if catch_unwind(AssertUnwindSafe(|| this.future.set(None))).is_err() {
+                let panics = &this.entry.panics;
+                panics.set(panics.get() + 1);
+            }
+        }
     }
 }
 
@@ -185,7 +194,7 @@ impl<F: Future<Output = ()>> Future for Tracked<F> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.project().future.poll(cx)
+        self.project().future.as_pin_mut().expect("taken only when dropped").poll(cx)
     }
 }
 
@@ -286,6 +295,28 @@ mod tests {
         tasks.drop_all();
         assert_eq!(Rc::strong_count(&held), 1);
         assert!(tasks.live.borrow().is_empty());
+    }
+
+    #[test]
+    fn destructor_that_panics_at_the_end_is_contained() {
+        struct Bomb;
+        impl Drop for Bomb {
+            fn drop(&mut self) {
+                panic!("in a destructor");
+            }
+        }
+        let tasks = tasks();
+        for _ in 0..2 {
+            let bomb = Bomb;
+            tasks.spawn(async move {
+                let _bomb = bomb;
+                future::pending::<()>().await;
+            });
+        }
+        tasks.run(1); // the other one is never polled
+        tasks.drop_all();
+        assert!(tasks.live.borrow().is_empty());
+        assert_eq!(tasks.panics(), 2);
     }
 
     #[test]

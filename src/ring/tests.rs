@@ -363,6 +363,24 @@ fn exhausted_buffers_are_waited_out() {
 }
 
 #[test]
+fn alarm_ends_never_early_and_is_taken_back_when_dropped() {
+    for is_ring_only in [false, true] {
+        let options = RingOptions { is_ring_only, ..RingOptions::default() };
+        shard_with(options, |ring| async move {
+            for us in [1_500, 0, 300] {
+                let at = std::time::Instant::now() + Duration::from_micros(us);
+                ring.alarm(at).await;
+                assert!(std::time::Instant::now() >= at, "{us} us");
+            }
+            let far = ring.alarm(std::time::Instant::now() + Duration::from_secs(600));
+            assert!(future::poll_once(far).await.is_none());
+            // The one that follows may end with the one taken back, not later than asked for.
+            ring.alarm(std::time::Instant::now() + Duration::from_micros(200)).await;
+        });
+    }
+}
+
+#[test]
 fn sleeps_end_in_order_and_never_early() {
     shard(|ring| async move {
         let order = Rc::new(RefCell::new(Vec::new()));

@@ -13,11 +13,22 @@ pub(super) enum Op {
     Tick,
     ParkTimer,
     Bell,
+    Alarm,
 }
 
 impl Op {
-    const ALL: [Op; 9] =
-        [Op::Recv, Op::Send, Op::Close, Op::Cancel, Op::Connect, Op::Accept, Op::Tick, Op::ParkTimer, Op::Bell];
+    const ALL: [Op; 10] = [
+        Op::Recv,
+        Op::Send,
+        Op::Close,
+        Op::Cancel,
+        Op::Connect,
+        Op::Accept,
+        Op::Tick,
+        Op::ParkTimer,
+        Op::Bell,
+        Op::Alarm,
+    ];
 }
 
 /// A generation counts the lives of a slot, so that a late completion never reaches the slot's next owner.

@@ -8,6 +8,7 @@
 
 pub(crate) mod case;
 pub(crate) mod judge;
+pub(crate) mod live;
 pub(crate) mod raw;
 pub(crate) mod response;
 pub(crate) mod server;

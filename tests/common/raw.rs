@@ -2,7 +2,7 @@
 
 use super::response::Response;
 use std::{
-    io::{Read, Write},
+    io::{self, ErrorKind, Read, Write},
     net::{Shutdown, SocketAddr, TcpStream},
     time::Duration,
 };
@@ -14,21 +14,31 @@ const WAIT_MAX: Duration = Duration::from_secs(20);
 pub(crate) struct Raw {
     stream: TcpStream,
     received: Vec<u8>,
+    received_bytes: u64,
 }
 
 impl Raw {
     /// # Panics
     /// When there is no connection to be had; so do all functions here when the peer does not do what they await.
     pub(crate) fn connect(server: SocketAddr) -> Self {
-        let stream = TcpStream::connect_timeout(&server, WAIT_MAX).expect("the server accepts");
+        Self::over(TcpStream::connect_timeout(&server, WAIT_MAX).expect("the server accepts"))
+    }
+
+    /// Over a connection that is there.
+    pub(crate) fn over(stream: TcpStream) -> Self {
         stream.set_nodelay(true).expect("TCP_NODELAY can be set");
         stream.set_read_timeout(Some(WAIT_MAX)).expect("a time limit can be set");
         stream.set_write_timeout(Some(WAIT_MAX)).expect("a time limit can be set");
-        Self { stream, received: Vec::new() }
+        Self { stream, received: Vec::new(), received_bytes: 0 }
     }
 
     pub(crate) fn send(&mut self, octets: impl AsRef<[u8]>) {
         self.stream.write_all(octets.as_ref()).expect("the server reads");
+    }
+
+    /// Sends, or says that the server has closed.
+    pub(crate) fn try_send(&mut self, octets: impl AsRef<[u8]>) -> io::Result<()> {
+        self.stream.write_all(octets.as_ref())
     }
 
     /// Sends FIN; reading goes on.
@@ -75,10 +85,26 @@ impl Raw {
         std::mem::take(&mut self.received)
     }
 
+    /// All octets so far.
+    pub(crate) fn received_bytes(&self) -> u64 {
+        self.received_bytes
+    }
+
+    /// The socket itself, for what a client seldom does.
+    pub(crate) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
     fn fill(&mut self) -> usize {
         let mut buffer = [0; 16 * 1024];
-        let count = self.stream.read(&mut buffer).expect("the server answers or closes in time");
+        let count = loop {
+            match self.stream.read(&mut buffer) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => break read.expect("the server answers or closes in time"),
+            }
+        };
         self.received.extend_from_slice(&buffer[..count]);
+        self.received_bytes += count as u64;
         count
     }
 }

@@ -21,18 +21,22 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// `everycore serve --listen 127.0.0.1:0 --shards 2` and `more`.
+    /// `everycore serve --listen 127.0.0.1:0 --shards 2` and `more`, on however many cores there are.
     ///
     /// # Panics
     /// When it ends, or says nothing for long, before it listens.
     pub(crate) fn start(more: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_everycore"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--shards", "2"])
-            .args(more)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the built binary starts");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_everycore"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--shards", "2", "--pin", "off"]).args(more);
+        Self::launch(command)
+    }
+
+    /// Runs `command`, which ends up as a server that listens on TCP.
+    ///
+    /// # Panics
+    /// As [`start`](Self::start).
+    pub(crate) fn launch(mut command: Command) -> Self {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the built binary starts");
         let stdout = child.stdout.take().expect("stdout is piped");
         let (sender, lines) = mpsc::channel();
         // Reads to the end, whoever listens: a full pipe would stop the server.
@@ -86,6 +90,11 @@ impl Server {
         // The shell's own kill: std sends only SIGKILL, and tests hold no unsafe code.
         let sent = Command::new("sh").arg("-c").arg(format!("kill -{name} {}", self.child.id())).status();
         assert!(sent.is_ok_and(|status| status.success()), "SIG{name} was not sent");
+    }
+
+    /// Whether the process has ended by now, and how.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("a child can be waited for")
     }
 
     /// Waits until the process has ended.

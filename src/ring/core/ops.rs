@@ -231,6 +231,28 @@ impl Core {
         self.push_untracked(opcode::TimeoutRemove::new(Token::single(Op::ParkTimer).encode()).build(), Op::Cancel);
     }
 
+    /// Wakes `waker` after `wait`. One alarm is armed at a time; a waker that comes while it is waits for that one.
+    pub(in crate::ring) fn set_alarm(&mut self, wait: Duration, waker: &Waker) {
+        match &self.alarm_waker {
+            Some(old) if old.will_wake(waker) => {}
+            _ => self.alarm_waker = Some(waker.clone()),
+        }
+        if !self.is_alarm_armed {
+            self.is_alarm_armed = true;
+            *self.alarm = wait.into();
+            let entry = opcode::Timeout::new(&raw const *self.alarm).build();
+            self.push(entry, Token::single(Op::Alarm));
+        }
+    }
+
+    /// Takes the alarm back, if it is armed.
+    pub(in crate::ring) fn cancel_alarm(&mut self) {
+        self.alarm_waker = None;
+        if self.is_alarm_armed {
+            self.push_untracked(opcode::TimeoutRemove::new(Token::single(Op::Alarm).encode()).build(), Op::Cancel);
+        }
+    }
+
     /// Reads the doorbell once, into the core's own word.
     pub(in crate::ring) fn arm_bell(&mut self, fd: RawFd) {
         self.bell_rang = false;

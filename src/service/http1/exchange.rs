@@ -7,14 +7,11 @@
 //! The request's body is pumped to its reader all the while, when the reader asks for it: back-pressure is the
 //! peer's TCP window.
 
-use super::{Asked, CloseCause, Connection, Next, broken, reads_ahead};
+use super::{Asked, CloseCause, Connection, Next, broken, incoming::Incoming, reads_ahead};
 use crate::{
     handler::Reply,
-    http::{
-        Body, BodyError, BodyFraming, Chunk, ChunkedDecoder, ChunkedLimits, Feed, FieldPairs, Framing, Head, Reject,
-        Response, StatusCode, encode_chunk_prefix,
-    },
-    limits::{ANSWERS_HELD_BYTES, BODY_READ_BYTES_MAX, COPIED_BODY_BYTES_MAX, DISCARD_BYTES_MAX},
+    http::{Body, BodyError, BodyFraming, Response, StatusCode, encode_chunk_prefix},
+    limits::{ANSWERS_HELD_BYTES, COPIED_BODY_BYTES_MAX, DISCARD_BYTES_MAX},
     ring::HandlerWait,
     stats::Count,
     transport::{Transport, take_buffer},
@@ -22,6 +19,7 @@ use crate::{
 use bytes::Bytes;
 use std::{
     future::Future,
+    mem,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     task::{self, Poll},
@@ -42,21 +40,10 @@ enum Phase {
     Discarding { next: Next, budget: usize },
 }
 
-/// A request body on its way to its reader.
-pub(super) struct Incoming {
-    feed: Feed,
-    decoder: Decoder,
-    /// `100 Continue` is owed once the body is wanted (RFC 9110 §10.1.1).
-    owes_continue: bool,
-    since: u64,
-    received: u64,
-    /// The time of the last byte.
-    progress: u64,
-}
-
-enum Decoder {
-    Length(u64),
-    Chunked(Box<ChunkedDecoder>),
+/// How a streamed answer ended.
+enum Streamed {
+    Whole,
+    Broken,
 }
 
 /// Where a body's pump stands.
@@ -69,68 +56,6 @@ enum Pumped {
     NeedsInput,
     /// The reader does not ask.
     Unwanted,
-}
-
-impl Incoming {
-    /// The body that `head` announces, and its reader's end.
-    pub(super) fn new(head: &Head, now: u64) -> (Self, Body) {
-        let (decoder, length) = match head.framing() {
-            Framing::Length(length) => (Decoder::Length(length), Some(length)),
-            _ => (Decoder::Chunked(Box::new(ChunkedDecoder::new(ChunkedLimits::default()))), None),
-        };
-        let (feed, body) = Feed::new(length);
-        let owes_continue = head.expect_continue();
-        (Incoming { feed, decoder, owes_continue, since: now, received: 0, progress: now }, body)
-    }
-
-    /// What the next bytes of `input` mean: how many were used, and of those which are the body's.
-    fn decode(&mut self, input: &[u8]) -> Result<Decoded, Reject> {
-        match &mut self.decoder {
-            Decoder::Length(remaining) => {
-                let len = (*remaining).min(input.len().min(BODY_READ_BYTES_MAX) as u64) as usize;
-                *remaining -= len as u64;
-                Ok(Decoded { used: len, data: 0..len, is_end: *remaining == 0 })
-            }
-            Decoder::Chunked(decoder) => Ok(match decoder.decode(input)? {
-                Chunk::Need => Decoded { used: 0, data: 0..0, is_end: false },
-                Chunk::Skip { consumed } => Decoded { used: consumed, data: 0..0, is_end: false },
-                Chunk::Data { skip, len } => Decoded { used: skip + len, data: skip..skip + len, is_end: false },
-                Chunk::End { consumed } => Decoded { used: consumed, data: 0..0, is_end: true },
-            }),
-        }
-    }
-
-    /// Whether what is left of it is worth reading only to throw it away.
-    fn is_discardable(&self) -> bool {
-        match self.decoder {
-            _ if self.owes_continue => false, // the client may or may not send it
-            Decoder::Length(remaining) => remaining <= DISCARD_BYTES_MAX as u64,
-            Decoder::Chunked(_) => true, // as far as the budget goes
-        }
-    }
-
-    fn trailers(&mut self) -> FieldPairs {
-        match &mut self.decoder {
-            Decoder::Length(_) => FieldPairs::new(),
-            Decoder::Chunked(decoder) => decoder.trailers(),
-        }
-    }
-
-    /// When the body is late: a pause too long, or in all too slow.
-    fn deadline(&self, timeout_ms: u64, rate_min: u64) -> u64 {
-        let pause = self.progress.saturating_add(timeout_ms);
-        let rate = match rate_min {
-            0 => u64::MAX,
-            _ => self.since.saturating_add(timeout_ms).saturating_add(self.received.saturating_mul(1000) / rate_min),
-        };
-        pause.min(rate)
-    }
-}
-
-struct Decoded {
-    used: usize,
-    data: std::ops::Range<usize>,
-    is_end: bool,
 }
 
 impl Exchange {
@@ -160,7 +85,8 @@ impl<T: Transport> Connection<T> {
                 Phase::Handling { handler, wait } => {
                     match catch_unwind(AssertUnwindSafe(|| wait.poll(handler.as_mut(), cx))) {
                         Ok(Poll::Ready(response)) => {
-                            exchange.phase = Phase::Ready(Some(response));
+                            let handled = mem::replace(&mut exchange.phase, Phase::Ready(Some(response)));
+                            self.let_go(handled);
                             continue;
                         }
                         Ok(Poll::Pending) => {}
@@ -173,17 +99,23 @@ impl<T: Transport> Connection<T> {
                     continue;
                 }
                 Phase::Streaming { body, framing, next, wait } => match self.poll_streaming(body, *framing, wait, cx) {
-                    Poll::Ready(Ok(())) => {
-                        let next = *next;
-                        exchange.phase = Phase::Discarding { next, budget: DISCARD_BYTES_MAX };
+                    Poll::Ready(Ok(Streamed::Whole)) => {
+                        let discarding = Phase::Discarding { next: *next, budget: DISCARD_BYTES_MAX };
+                        let streamed = mem::replace(&mut exchange.phase, discarding);
+                        self.let_go(streamed);
                         continue;
                     }
+                    // What there was of it is sent: the client is to see it end early, not never begin.
+                    Poll::Ready(Ok(Streamed::Broken)) => return Poll::Ready(Ok(Next::Linger(CloseCause::Error))),
                     Poll::Ready(Err(cause)) => return Poll::Ready(Err(cause)),
                     Poll::Pending => {}
                 },
                 Phase::Discarding { next, budget } => match self.poll_discard(&mut exchange.incoming, budget, cx) {
                     Poll::Ready(Ok(true)) => return Poll::Ready(Ok(*next)),
-                    Poll::Ready(Ok(false)) => return Poll::Ready(Ok(Next::Linger(CloseCause::ServerClosed))),
+                    Poll::Ready(Ok(false)) => {
+                        let cause = self.broken.unwrap_or(CloseCause::ServerClosed);
+                        return Poll::Ready(Ok(Next::Linger(cause)));
+                    }
                     Poll::Ready(Err(cause)) => return Poll::Ready(Err(cause)),
                     Poll::Pending => return self.poll_exchange_deadline(exchange, cx),
                 },
@@ -198,13 +130,20 @@ impl<T: Transport> Connection<T> {
                 }
                 Poll::Pending => {}
             }
+            if matches!(exchange.phase, Phase::Handling { .. }) && !self.out.is_empty() {
+                // Answers to earlier requests do not wait for this one's handler.
+                if let Err(cause) = self.poll_flush(cx) {
+                    self.context.counters.handlers_dropped.add(1);
+                    return Poll::Ready(Err(cause));
+                }
+            }
             return self.poll_exchange_deadline(exchange, cx);
         }
     }
 
     /// Writes the answer's head, and its body if that is in memory.
     fn begin_answer(&mut self, response: Response, mut asked: Asked, incoming: Option<&mut Incoming>) -> Phase {
-        let mut is_unread = self.is_broken;
+        let mut is_unread = self.broken.is_some();
         asked.keep_alive &= !is_unread;
         match incoming {
             Some(body) if body.feed.is_abandoned() => {
@@ -217,7 +156,7 @@ impl<T: Transport> Connection<T> {
         }
         let (framing, mut next) = self.write_head(&response, asked);
         if let (true, Next::Close(cause)) = (is_unread, next) {
-            next = Next::Linger(cause);
+            next = Next::Linger(self.broken.unwrap_or(cause));
         }
         match self.write_body(response.into_body(), framing) {
             Some(body) => Phase::Streaming { body, framing, next, wait: HandlerWait::default() },
@@ -225,14 +164,14 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Moves the answer's body to the transport. Ready: its last byte is written.
+    /// Moves the answer's body to the transport, until it is written to its end.
     fn poll_streaming(
         &mut self,
         body: &mut Body,
         framing: BodyFraming,
         wait: &mut HandlerWait,
         cx: &mut task::Context<'_>,
-    ) -> Poll<Result<(), CloseCause>> {
+    ) -> Poll<Result<Streamed, CloseCause>> {
         loop {
             if self.out.len() >= ANSWERS_HELD_BYTES && self.poll_flush(cx)?.is_pending() {
                 return Poll::Pending;
@@ -251,12 +190,12 @@ impl<T: Transport> Connection<T> {
                         }
                         self.out.buf.extend_from_slice(b"\r\n");
                     }
-                    return Poll::Ready(Ok(()));
+                    return Poll::Ready(Ok(Streamed::Whole));
                 }
                 // Too late for another status: end without the last chunk, which the client must notice.
                 Ok(Poll::Ready(Some(Err(error)))) => {
                     log::debug!("an answer broke off: {error}");
-                    return Poll::Ready(Err(CloseCause::Error));
+                    return Poll::Ready(Ok(Streamed::Broken));
                 }
                 Ok(Poll::Pending) => {
                     let _ = self.poll_flush(cx)?;
@@ -264,7 +203,7 @@ impl<T: Transport> Connection<T> {
                 }
                 Err(_) => {
                     self.context.counters.handler_panics.add(1);
-                    return Poll::Ready(Err(CloseCause::Error));
+                    return Poll::Ready(Ok(Streamed::Broken));
                 }
             }
         }
@@ -336,7 +275,7 @@ impl<T: Transport> Connection<T> {
     }
 
     fn write_continue(&mut self, body: &mut Incoming) {
-        if std::mem::take(&mut body.owes_continue) {
+        if mem::take(&mut body.owes_continue) {
             self.context.counters.responses.by_status(100).add(1);
             self.out.buf.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
         }
@@ -354,7 +293,7 @@ impl<T: Transport> Connection<T> {
                 Err(reject) => {
                     self.context.counters.rejects.by_status(reject.status().as_u16()).add(1);
                     body.feed.fail(BodyError::Malformed(reject));
-                    self.is_broken = true;
+                    self.broken = Some(CloseCause::Rejected);
                     return Pumped::End;
                 }
             };
@@ -386,7 +325,7 @@ impl<T: Transport> Connection<T> {
         budget: &mut usize,
         cx: &mut task::Context<'_>,
     ) -> Poll<Result<bool, CloseCause>> {
-        if self.is_broken {
+        if self.broken.is_some() {
             return Poll::Ready(Ok(false));
         }
         let Some(body) = incoming else { return Poll::Ready(Ok(true)) };
@@ -443,6 +382,9 @@ impl<T: Transport> Connection<T> {
             (Some(body), phase) => body.feed.is_wanted() || matches!(phase, Phase::Discarding { .. }),
             _ => false,
         };
+        if let Some(body) = &mut exchange.incoming {
+            body.set_awaited(waits_for_body, now);
+        }
         if let (true, Some(body)) = (waits_for_body, &mut exchange.incoming) {
             let due = body.deadline(config.body_timeout_ms, config.body_rate_min);
             if now >= due {
@@ -451,7 +393,7 @@ impl<T: Transport> Connection<T> {
                 }
                 self.context.counters.rejects.by_status(408).add(1);
                 body.feed.fail(BodyError::TimedOut);
-                self.is_broken = true;
+                self.broken = Some(CloseCause::BodyTimeout);
                 exchange.incoming = None;
                 return self.poll_exchange(exchange, cx);
             }

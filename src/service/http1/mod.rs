@@ -20,12 +20,15 @@
 
 mod context;
 mod exchange;
+mod incoming;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 pub use context::{Context, Http1Config};
+pub(crate) use waiting::linger;
 
-use self::exchange::{Exchange, Incoming};
+use self::{exchange::Exchange, incoming::Incoming};
 use crate::{
     app::ErrorInfo,
     handler::Reply,
@@ -33,11 +36,9 @@ use crate::{
         Body, BodyFraming, ConnInfo, Encoding, Framing, Method, PooledHead, Reject, Request, Response, StatusCode,
         Version, encode_head,
     },
-    limits::{
-        ANSWERS_HELD_BYTES, COPIED_BODY_BYTES_MAX, DRAIN_IDLE_GRACE_MS, INPUT_AHEAD_BYTES_MAX, LINGER_TIMEOUT_MS,
-    },
+    limits::{ANSWERS_HELD_BYTES, COPIED_BODY_BYTES_MAX, INPUT_AHEAD_BYTES_MAX},
     stats::{CloseCause, Count},
-    transport::{Outgoing, Transport, give_buffer, take_buffer},
+    transport::{Outgoing, Transport, take_buffer},
 };
 use bytes::Bytes;
 use std::{
@@ -52,25 +53,8 @@ use std::{
 ///
 /// `listener` is the number of the listener that accepted it, for the request to tell.
 pub async fn serve<T: Transport>(io: T, context: Rc<Context>, listener: usize) {
-    context.counters.connections.active.add(1);
-    let guard = ActiveGuard { context: context.clone(), cause: CloseCause::Error };
-    let cause = Connection::new(io, context, listener).run().await;
-    let mut guard = guard;
-    guard.cause = cause;
-}
-
-/// Counts the end of a connection, also when its task is dropped.
-struct ActiveGuard {
-    context: Rc<Context>,
-    cause: CloseCause,
-}
-
-impl Drop for ActiveGuard {
-    fn drop(&mut self) {
-        let connections = &self.context.counters.connections;
-        connections.active.sub(1);
-        connections.closed.by(self.cause).add(1);
-    }
+    let mut connection = Connection::new(io, context, listener);
+    connection.cause = connection.run().await;
 }
 
 /// How to go on after an answer.
@@ -104,14 +88,27 @@ struct Connection<T> {
     requests: u64,
     is_eof: bool,
     /// A request body turned out malformed, too large or late: nothing after it is trusted.
-    is_broken: bool,
+    broken: Option<CloseCause>,
     /// A part of a head is here, and its deadline runs.
     is_partial: bool,
     listener: usize,
     info: Option<Rc<ConnInfo>>,
+    /// It waited when it saw the drain: the grace runs from then, however long it had been idle.
+    is_in_grace: bool,
     /// When the present wait began, for the idle and the header deadline.
     waiting_since: u64,
     stall: Stall,
+    /// Why it ended; as long as it has not, why it would have if its task were dropped now.
+    cause: CloseCause,
+}
+
+/// Counts the end of a connection, also when its task is dropped.
+impl<T> Drop for Connection<T> {
+    fn drop(&mut self) {
+        let connections = &self.context.counters.connections;
+        connections.active.sub(1);
+        connections.closed.by(self.cause).add(1);
+    }
 }
 
 /// Whether the peer takes what it is sent.
@@ -123,6 +120,7 @@ struct Stall {
 
 impl<T: Transport> Connection<T> {
     fn new(io: T, context: Rc<Context>, listener: usize) -> Self {
+        context.counters.connections.active.add(1);
         let waiting_since = io.now_ms();
         Connection {
             io,
@@ -133,24 +131,30 @@ impl<T: Transport> Connection<T> {
             out: Outgoing::default(),
             requests: 0,
             is_eof: false,
-            is_broken: false,
+            broken: None,
             is_partial: false,
             listener,
             info: None,
+            is_in_grace: false,
             waiting_since,
             stall: Stall::default(),
+            cause: CloseCause::Error,
         }
     }
 
-    async fn run(mut self) -> CloseCause {
+    async fn run(&mut self) -> CloseCause {
         loop {
             let next = match self.next_head() {
                 Ok(Some(head)) => match self.respond(head) {
                     Responded::Now(next) => next,
-                    Responded::Later(mut exchange) => match poll_fn(|cx| self.poll_exchange(&mut exchange, cx)).await {
-                        Ok(next) => next,
-                        Err(cause) => return cause,
-                    },
+                    Responded::Later(mut exchange) => {
+                        let result = poll_fn(|cx| self.poll_exchange(&mut exchange, cx)).await;
+                        self.let_go(exchange);
+                        match result {
+                            Ok(next) => next,
+                            Err(cause) => return cause,
+                        }
+                    }
                 },
                 Ok(None) => match self.fill().await {
                     Ok(next) => next,
@@ -242,14 +246,11 @@ impl<T: Transport> Connection<T> {
             self.out.buf = take_buffer();
         }
         let date = self.context.date_lines(self.io.now_ms());
-        let how = Encoding {
-            version: asked.version,
-            head_only: asked.head_only,
-            keep_alive: asked.keep_alive,
-            server_and_date: &date,
-        };
+        // Asked again: the drain may have begun while the handler was at work.
+        let keep_alive = asked.keep_alive && !self.context.is_draining();
+        let how = Encoding { version: asked.version, head_only: asked.head_only, keep_alive, server_and_date: &date };
         let framing = encode_head(&mut self.out.buf, response, &how);
-        let closes = !asked.keep_alive || response.is_closing() || framing == BodyFraming::UntilClose;
+        let closes = !keep_alive || response.is_closing() || framing == BodyFraming::UntilClose;
         let next = match closes {
             false => Next::Request,
             true if self.context.is_draining() => Next::Close(CloseCause::Drained),
@@ -264,7 +265,10 @@ impl<T: Transport> Connection<T> {
     /// Writes a body that is in memory; gives one back that has to be streamed.
     fn write_body(&mut self, mut body: Body, framing: BodyFraming) -> Option<Body> {
         match framing {
-            BodyFraming::None | BodyFraming::Length(0) => None,
+            BodyFraming::None | BodyFraming::Length(0) => {
+                self.let_go(body);
+                None
+            }
             BodyFraming::Length(_) => match body.as_slice() {
                 Some(bytes) if bytes.len() <= COPIED_BODY_BYTES_MAX => {
                     self.out.buf.extend_from_slice(bytes);
@@ -303,18 +307,25 @@ impl<T: Transport> Connection<T> {
         Next::Linger(CloseCause::Error)
     }
 
+    /// Drops what is an author's; a destructor that panics is counted.
+    fn let_go<A>(&self, value: A) {
+        if catch_unwind(AssertUnwindSafe(|| drop(value))).is_err() {
+            self.context.counters.handler_panics.add(1);
+            log::error!("a destructor of a handler's panicked");
+        }
+    }
+
     /// Writes an answer of the server's own, as the application's error page has it.
     fn answer_error(&mut self, status: StatusCode, reason: &'static str, asked: Asked) {
         let info = ErrorInfo { status, reason: reason.into(), request: None };
         let app = &self.context.app;
+        // A page that panics, or that streams, is not worth waiting for.
         let response = catch_unwind(AssertUnwindSafe(|| app.error_answer(&info)))
-            .unwrap_or_else(|_| Response::text(reason).with_status(status));
+            .ok()
+            .filter(|page| page.body().as_slice().is_some())
+            .unwrap_or_else(|| Response::text(format!("{status}: {reason}\n")).with_status(status));
         let (framing, _) = self.write_head(&response, asked);
-        let body = response.into_body();
-        // A page that streams is not worth waiting for: its length was announced as chunked, so end it.
-        if self.write_body(body, framing).is_some() && framing == BodyFraming::Chunked {
-            self.out.buf.extend_from_slice(b"0\r\n\r\n");
-        }
+        self.write_body(response.into_body(), framing);
     }
 
     fn info(&mut self) -> Rc<ConnInfo> {
@@ -322,196 +333,6 @@ impl<T: Transport> Connection<T> {
         let info = || Rc::new(io.conn_info().on_listener(listener).with_body_bytes_max(max));
         self.info.get_or_insert_with(info).clone()
     }
-
-    // ---- waiting ---------------------------------------------------------------------------------
-
-    /// Sends what is written and waits for more to read. An answer that waits for the peer holds up reading only
-    /// when it is as large as answers may be.
-    async fn fill(&mut self) -> Result<Next, CloseCause> {
-        self.compact();
-        let is_partial = !self.unread().is_empty();
-        if !(is_partial && self.is_partial) {
-            self.waiting_since = self.io.now_ms();
-            self.is_partial = is_partial;
-        }
-        poll_fn(|cx| self.poll_fill(cx)).await
-    }
-
-    fn poll_fill(&mut self, cx: &mut task::Context<'_>) -> Poll<Result<Next, CloseCause>> {
-        let flushed = self.poll_flush(cx)?;
-        if self.out.len() >= ANSWERS_HELD_BYTES {
-            return self.poll_stall(cx).map(Err);
-        }
-        if self.unread().len() > self.seen {
-            return Poll::Ready(Ok(Next::Request)); // answers had to wait, requests are there
-        }
-        if !self.is_eof {
-            match self.io.poll_read(cx, &mut self.input) {
-                Poll::Ready(Ok(0)) => self.is_eof = true,
-                Poll::Ready(Ok(_)) => return Poll::Ready(Ok(Next::Request)),
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(broken(&error))),
-                Poll::Pending => {}
-            }
-        }
-        if self.is_eof {
-            if !self.unread().is_empty() {
-                return Poll::Ready(Ok(self.refuse(Reject::Incomplete, false)));
-            }
-            return match flushed {
-                Poll::Ready(()) => Poll::Ready(Err(CloseCause::PeerClosed)),
-                Poll::Pending => self.poll_stall(cx).map(Err),
-            };
-        }
-        if flushed.is_pending() {
-            return self.poll_stall(cx).map(Err);
-        }
-        self.poll_waiting(cx)
-    }
-
-    /// The deadlines of a connection that waits for its peer to send.
-    fn poll_waiting(&mut self, cx: &mut task::Context<'_>) -> Poll<Result<Next, CloseCause>> {
-        let config = &self.context.config;
-        let is_idle = self.unread().is_empty();
-        let (timeout, cause) = match (is_idle, self.context.is_draining()) {
-            (false, _) => (config.header_timeout_ms, CloseCause::HeaderTimeout),
-            (true, true) => (DRAIN_IDLE_GRACE_MS, CloseCause::Drained),
-            (true, false) => (config.idle_timeout_ms, CloseCause::IdleTimeout),
-        };
-        let deadline = self.waiting_since.saturating_add(timeout);
-        if self.io.now_ms() < deadline {
-            self.wait_until(deadline, cx);
-            return Poll::Pending;
-        }
-        if is_idle && self.io.poll_sent(cx).is_pending() {
-            // Not idle: it is still taking its answer. The wait begins anew with each look.
-            self.waiting_since = self.io.now_ms();
-            return self.poll_stall(cx).map(Err);
-        }
-        if is_idle {
-            return Poll::Ready(Err(cause));
-        }
-        Poll::Ready(Ok(self.refuse(Reject::HeadTimedOut, false)))
-    }
-
-    /// Hands what is written to the transport. Pending: an earlier send is still on its way.
-    fn poll_flush(&mut self, cx: &mut task::Context<'_>) -> Result<Poll<()>, CloseCause> {
-        if self.out.is_empty() {
-            return Ok(match self.io.poll_sent(cx) {
-                Poll::Ready(Ok(())) => Poll::Ready(()),
-                Poll::Ready(Err(error)) => return Err(broken(&error)),
-                Poll::Pending => Poll::Pending,
-            });
-        }
-        match self.io.poll_sent(cx) {
-            Poll::Ready(Ok(())) => {
-                self.io.send(&mut self.out);
-                self.stall = Stall { sent_bytes: self.io.sent_bytes(), since: self.io.now_ms() };
-                // Known to be on its way: most sends are complete before anybody asks again.
-                Ok(Poll::Ready(()))
-            }
-            Poll::Ready(Err(error)) => Err(broken(&error)),
-            Poll::Pending => Ok(Poll::Pending),
-        }
-    }
-
-    /// Ready when the peer has taken nothing for too long.
-    fn poll_stall(&mut self, cx: &mut task::Context<'_>) -> Poll<CloseCause> {
-        let deadline = self.stall_deadline();
-        if self.io.now_ms() >= deadline {
-            return Poll::Ready(CloseCause::WriteStall);
-        }
-        self.wait_until(deadline, cx);
-        Poll::Pending
-    }
-
-    /// When the peer is given up if it takes nothing more of what it is sent.
-    fn stall_deadline(&mut self) -> u64 {
-        let sent_bytes = self.io.sent_bytes();
-        if sent_bytes != self.stall.sent_bytes {
-            self.stall = Stall { sent_bytes, since: self.io.now_ms() };
-        }
-        self.stall.since.saturating_add(self.context.config.write_stall_ms)
-    }
-
-    /// Has the task woken at `deadline`, at the latest.
-    fn wait_until(&mut self, deadline: u64, cx: &mut task::Context<'_>) {
-        self.io.set_deadline(deadline);
-        if self.io.poll_deadline(cx).is_ready() {
-            cx.waker().wake_by_ref();
-        }
-    }
-
-    /// Drops the bytes that are done with; an idle connection owns no buffer.
-    fn compact(&mut self) {
-        if self.at == self.input.len() {
-            give_buffer(std::mem::take(&mut self.input));
-        } else {
-            self.input.drain(..self.at);
-        }
-        self.at = 0;
-    }
-
-    // ---- ending ----------------------------------------------------------------------------------
-
-    /// Sends what is written, and closes so that the peer can read it.
-    async fn finish(mut self, cause: CloseCause, lingers: bool) -> CloseCause {
-        let lingers = (lingers || !self.unread().is_empty()) && !self.is_eof;
-        let sent = poll_fn(|cx| {
-            loop {
-                if self.poll_flush(cx)?.is_pending() {
-                    return self.poll_stall(cx).map(Err);
-                }
-                if self.out.is_empty() {
-                    match self.io.poll_sent(cx) {
-                        Poll::Ready(Ok(())) => return Poll::Ready(Ok(())),
-                        Poll::Ready(Err(error)) => return Poll::Ready(Err(broken(&error))),
-                        Poll::Pending => return self.poll_stall(cx).map(Err),
-                    }
-                }
-            }
-        });
-        if let Err(broken) = sent.await {
-            return broken;
-        }
-        if lingers {
-            linger(&mut self.io).await;
-        }
-        cause
-    }
-}
-
-/// Sends what is on its way, ends our stream and throws away what the peer still sends, until its end or for a
-/// while: a close with bytes unread would be a reset, which can destroy the answer on its way (RFC 9112 §9.6).
-pub(crate) async fn linger<T: Transport>(io: &mut T) {
-    let deadline = io.now_ms() + LINGER_TIMEOUT_MS;
-    let mut thrown_away = Vec::new();
-    let mut is_shut = false;
-    poll_fn(|cx| {
-        loop {
-            if io.now_ms() >= deadline {
-                return Poll::Ready(());
-            }
-            match io.poll_sent(cx) {
-                Poll::Ready(Ok(())) if !is_shut => {
-                    is_shut = true;
-                    io.shutdown();
-                }
-                Poll::Ready(Err(_)) => return Poll::Ready(()),
-                _ => {}
-            }
-            thrown_away.clear();
-            match io.poll_read(cx, &mut thrown_away) {
-                Poll::Ready(Ok(1..)) => {}
-                Poll::Ready(Ok(0)) if !is_shut => return io.poll_sent(cx).map(|_| ()),
-                Poll::Ready(_) => return Poll::Ready(()),
-                Poll::Pending => {
-                    io.set_deadline(deadline);
-                    return io.poll_deadline(cx);
-                }
-            }
-        }
-    })
-    .await;
 }
 
 /// What a call of the handler came to.

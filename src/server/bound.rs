@@ -1,0 +1,64 @@
+//! The listeners of a server: those it binds and those it was given, a descriptor for each shard. Floor 7.
+
+use crate::{
+    config::{Address, ServerConfig},
+    error::Error,
+    ring::listen::{ListenOptions, Listeners, bind_all},
+    topology::ShardPlan,
+    worker::{Purpose, TcpFactory},
+};
+use std::{io, net::TcpListener, os::fd::OwnedFd};
+
+/// What all shards listen at.
+pub(super) struct Bound {
+    listeners: Vec<(Listeners, Purpose)>,
+}
+
+/// A listener that the caller made, for [`bind`].
+pub(super) fn adopt(listener: TcpListener) -> io::Result<(OwnedFd, Address)> {
+    // A ring answers EAGAIN at once for a non-blocking listener, instead of waiting.
+    listener.set_nonblocking(false)?;
+    let address = Address::Tcp(listener.local_addr()?);
+    Ok((listener.into(), address))
+}
+
+/// Binds every address for every shard, or none.
+pub(super) fn bind(
+    config: &ServerConfig,
+    adopted: Vec<(OwnedFd, Address)>,
+    tcp: Vec<(Address, TcpFactory)>,
+    plan: &ShardPlan,
+) -> Result<Bound, Error> {
+    let options = ListenOptions::new(config, plan);
+    let shards = plan.shards();
+    let mut listeners = Vec::new();
+    for address in &config.listen {
+        listeners.push((bind_all(address, shards, &options).map_err(Error::Bind)?, Purpose::Http));
+    }
+    for (listener, address) in adopted {
+        let fds = (0..shards).map(|_| listener.try_clone());
+        let fds = fds.collect::<io::Result<Vec<_>>>().map_err(Error::Host)?;
+        listeners.push((Listeners { address, fds, socket_file: None }, Purpose::Http));
+    }
+    for (address, factory) in tcp {
+        listeners.push((bind_all(&address, shards, &options).map_err(Error::Bind)?, Purpose::Tcp(factory)));
+    }
+    Ok(Bound { listeners })
+}
+
+impl Bound {
+    /// This shard's descriptors; each shard takes its own once.
+    pub(super) fn take_shard(&mut self, id: usize) -> Vec<(OwnedFd, Purpose)> {
+        debug_assert!(self.listeners.iter().all(|(listeners, _)| !listeners.fds.is_empty()), "shard {id}");
+        self.listeners.iter_mut().map(|(listeners, purpose)| (listeners.fds.remove(0), purpose.clone())).collect()
+    }
+
+    pub(super) fn addresses(&self) -> Vec<Address> {
+        self.listeners.iter().map(|(listeners, _)| listeners.address.clone()).collect()
+    }
+
+    pub(super) fn http_addresses(&self) -> Vec<Address> {
+        let http = self.listeners.iter().filter(|(_, purpose)| matches!(purpose, Purpose::Http));
+        http.map(|(listeners, _)| listeners.address.clone()).collect()
+    }
+}
