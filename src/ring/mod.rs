@@ -16,6 +16,7 @@ mod driver;
 mod interest;
 pub mod listen;
 mod listener;
+pub mod passed;
 pub mod probe;
 pub mod rlimit;
 mod sleep;
