@@ -2,7 +2,9 @@
 
 pub mod args;
 pub mod bench;
+mod doctor;
 mod healthcheck;
+mod seccomp;
 mod serve;
 
 use self::args::{Cli, Command, exit};
@@ -17,7 +19,7 @@ use std::{
     process::ExitCode,
 };
 
-/// Runs the command that the process was given; the code says how it went (see [`exit`]).
+/// Runs the command that the process was given; the code says how it went (see [`args::exit`]).
 pub fn run() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -27,7 +29,8 @@ pub fn run() -> ExitCode {
         Command::Serve(args) => serve::run(*args),
         Command::Bench(args) => bench::bench(&args),
         Command::Healthcheck(args) => healthcheck::run(&args),
-        Command::Doctor(args) => doctor(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Seccomp(args) => seccomp::run(&args),
     }
 }
 
@@ -53,26 +56,6 @@ fn tell_variable(flag: &str) {
     if env::var_os(&variable).is_some() && !env::args_os().any(|arg| arg.into_string().is_ok_and(is_flag)) {
         tell(format_args!("the value comes from the environment: {variable}"));
     }
-}
-
-fn doctor(args: &args::DoctorArgs) -> ExitCode {
-    let shards = std::thread::available_parallelism().map_or(1, usize::from);
-    let checked = crate::preflight::preflight(shards);
-    let warning = checked.as_ref().ok().and_then(|host| host.memlock.warning());
-    match (&checked, args.json) {
-        (Ok(host), true) => println!("{}", serde_json::to_string_pretty(host).expect("plain data")),
-        (Err(error), true) => println!("{}", serde_json::json!({ "error": error.to_string(), "cure": error.cure() })),
-        (Ok(host), false) => println!("ok: {host}"),
-        (Err(error), false) => println!("broken: {error}"),
-    }
-    if let (Some(warning), false) = (&warning, args.json) {
-        println!("warning: {warning}");
-    }
-    ExitCode::from(match checked {
-        Err(_) => exit::UNAVAILABLE,
-        Ok(_) if args.strict && warning.is_some() => exit::RUNTIME,
-        Ok(_) => exit::OK,
-    })
 }
 
 /// Says something on standard error, if anybody reads it: `eprintln!` would panic if nobody does.
