@@ -54,7 +54,7 @@ pub enum Command {
 /// Arguments of `healthcheck`.
 #[derive(Debug, Args)]
 pub struct HealthcheckArgs {
-    /// An http:// address that answers 200 if all is well.
+    /// An http:// address that answers 200 if all is well. A unix socket cannot be asked: listen on a port of 127.0.0.1 too.
     #[arg(default_value = "http://127.0.0.1:8080/healthz", env = "EVERYCORE_HEALTHCHECK_URL")]
     pub url: String,
 }
