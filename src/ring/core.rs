@@ -20,7 +20,7 @@ use std::{
     io, mem,
     os::fd::{FromRawFd, OwnedFd},
     task::Waker,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 /// Counts of one ring since its start.
