@@ -9,18 +9,19 @@
 
 mod bound;
 
-use self::bound::{Bound, bind};
+use self::bound::{Bound, adopt, bind};
 use crate::{
     config::{Address, ConfigError, ServerConfig},
     endpoints::{About, install},
     error::Error,
     limits::{ANSWER_PATIENCE, DRAIN_LOOK, START_PATIENCE, STOP_PATIENCE},
     preflight::{Preflight, explain, preflight},
-    ring::rlimit::files_needed,
+    ring::{passed::take_passed, rlimit::files_needed},
     router::Router,
     service::tcp::TcpConnection,
     shard::{Mail, Peers, Reply, Shard},
     stats::{Engine, ServerSnapshot},
+    systemd::Notifier,
     topology::{Host, ShardPlan},
     worker::{self, Factory, Note, Setup, TcpFactory},
 };
@@ -32,7 +33,7 @@ use std::{
     sync::{
         Arc,
         atomic::Ordering,
-        mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel},
+        mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -65,6 +66,7 @@ pub struct Server {
     adopted: Vec<TcpListener>,
     tcp: Vec<(Address, TcpFactory)>,
     handles_signals: bool,
+    is_systemd_service: bool,
 }
 
 impl Server {
@@ -78,7 +80,14 @@ impl Server {
 
     /// A server with these settings.
     pub fn new(config: ServerConfig) -> Self {
-        Server { config, problem: None, adopted: Vec::new(), tcp: Vec::new(), handles_signals: false }
+        Server {
+            config,
+            problem: None,
+            adopted: Vec::new(),
+            tcp: Vec::new(),
+            handles_signals: false,
+            is_systemd_service: false,
+        }
     }
 
     /// Listens at another address too.
@@ -151,6 +160,14 @@ impl Server {
         self
     }
 
+    /// Works with systemd where it runs under it: sockets that are passed (socket activation) take the place of the
+    /// addresses for HTTP; it is told when the server is ready and when it stops; and its watchdog is fed as long
+    /// as every shard answers. Elsewhere without effect.
+    pub fn systemd(mut self) -> Self {
+        self.is_systemd_service = true;
+        self
+    }
+
     /// Serves until it is shut down; `factory` builds the application, on each shard.
     ///
     /// # Errors
@@ -168,7 +185,13 @@ impl Server {
             return Err(Error::Config(problem));
         }
         let mut config = self.config;
-        let addresses = config.listen.len() + self.adopted.len() + self.tcp.len();
+        let mut adopted = self.adopted.into_iter().map(adopt).collect::<io::Result<Vec<_>>>().map_err(Error::Host)?;
+        let passed = if self.is_systemd_service { take_passed().map_err(Error::Host)? } else { Vec::new() };
+        if !passed.is_empty() {
+            config.listen.clear();
+            adopted.extend(passed);
+        }
+        let addresses = config.listen.len() + adopted.len() + self.tcp.len();
         config.validate_for(addresses).map_err(Error::Config)?;
         let host = Host::read();
         let plan = ShardPlan::decide(config.shards, config.cpus.clone(), config.pin, &host).map_err(Error::Topology)?;
@@ -183,7 +206,7 @@ impl Server {
         }
         let connections_max = checked.limits.connections_max(config.connections_max, shards);
 
-        let mut bound = bind(&config, self.adopted, self.tcp, &plan)?;
+        let mut bound = bind(&config, adopted, self.tcp, &plan)?;
         config.listen = bound.http_addresses();
         let about = Arc::new(About::new(&config, engine(&checked)));
         let installed = about.clone();
@@ -232,7 +255,15 @@ impl Server {
         };
         post_all(&peers, || Mail::Serve);
         let handle = Handle { notes, peers: peers.clone(), about: about.clone() };
-        let keeper = Keeper { peers, about, config, threads, heard, _sockets: bound };
+        let notifier = if self.is_systemd_service { Notifier::from_env() } else { None };
+        let watchdog = match &notifier {
+            Some(notifier) => {
+                notifier.tell(&format!("READY=1\nSTATUS=serving: {plan}"));
+                Notifier::start_watchdog(handle.clone()).map_err(Error::Host)?
+            }
+            None => None,
+        };
+        let keeper = Keeper { peers, about, config, threads, heard, notifier, _watchdog: watchdog, _sockets: bound };
         let keeper = thread::Builder::new().name("everycore".into()).spawn(move || keeper.keep(signals));
         let keeper = keeper.map_err(Error::Host)?;
         Ok(Running { handle, keeper, addresses, plan, preflight: checked, connections_max })
@@ -422,6 +453,9 @@ struct Keeper {
     config: Arc<ServerConfig>,
     threads: Vec<JoinHandle<()>>,
     heard: Receiver<Note>,
+    notifier: Option<Notifier>,
+    /// Feeds systemd's watchdog until the end.
+    _watchdog: Option<SyncSender<()>>,
     /// Keeps unix socket files until the end.
     _sockets: Bound,
 }
@@ -454,6 +488,9 @@ impl Keeper {
             match (note, phase) {
                 (Ok(Note::Shutdown | Note::Signal), Phase::Serving) => {
                     self.about.is_draining.store(true, Ordering::Relaxed);
+                    if let Some(notifier) = &self.notifier {
+                        notifier.tell("STOPPING=1\nSTATUS=draining");
+                    }
                     phase = Phase::Delaying(Instant::now() + self.config.drain_delay);
                 }
                 (Ok(Note::Stop), _) | (Ok(Note::Signal), _) => return Ok(()),

@@ -3,6 +3,7 @@
 //! Floor 8. Every flag of `serve` can come from the environment too, as `EVERYCORE_` and its name; a flag wins.
 //! Nothing is done here, and the host is not looked at.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
@@ -10,6 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::{Address, Balance, ConfigError, Endpoints, ServerConfig, StatsPolicy, address_or_port};
 use crate::limits::*;
+use crate::preflight::Platform;
 use crate::topology::{CpuList, PinMode};
 
 /// What the process tells its parent when it ends.
@@ -47,6 +49,8 @@ pub enum Command {
     Healthcheck(HealthcheckArgs),
     /// Tell whether this host can serve, what limits it, and the cure: exit code 0 or 69.
     Doctor(DoctorArgs),
+    /// Print the seccomp profile that lets a container use io_uring, and little else.
+    Seccomp(SeccompArgs),
 }
 
 /// Arguments of `healthcheck`.
@@ -66,6 +70,50 @@ pub struct DoctorArgs {
     /// Take warnings for failures: exit code 1.
     #[arg(long)]
     pub strict: bool,
+    /// Give cures in the words of this platform; default: the one around this process.
+    #[arg(long = "for", value_name = "PLATFORM")]
+    pub platform: Option<PlatformArg>,
+    /// Number of shards that are to run, or auto.
+    #[arg(long, value_name = "N|auto", env = "EVERYCORE_SHARDS", default_value = "auto", value_parser = shards)]
+    pub shards: Auto<usize>,
+}
+
+/// A [`Platform`] that can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PlatformArg {
+    /// Docker Engine.
+    Docker,
+    /// Podman.
+    Podman,
+    /// A pod.
+    Kubernetes,
+    /// A systemd service.
+    Systemd,
+    /// No container.
+    Host,
+}
+
+impl From<PlatformArg> for Platform {
+    fn from(arg: PlatformArg) -> Self {
+        match arg {
+            PlatformArg::Docker => Self::Docker,
+            PlatformArg::Podman => Self::Podman,
+            PlatformArg::Kubernetes => Self::Kubernetes,
+            PlatformArg::Systemd => Self::Systemd,
+            PlatformArg::Host => Self::Host,
+        }
+    }
+}
+
+/// Arguments of `seccomp`.
+#[derive(Debug, Args)]
+pub struct SeccompArgs {
+    /// In the form of containerd, CRI-O and Kubernetes, not of Docker and Podman.
+    #[arg(long)]
+    pub oci: bool,
+    /// Write it to this file, in one step.
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
 }
 
 /// Arguments of `serve`. Times: 10 or 10s, 250ms, 500us, 2m, 1h.
@@ -487,8 +535,13 @@ mod tests {
     fn other_subcommands_parse() {
         let parse = |line: &str| Cli::try_parse_from(line.split(' ')).map(|cli| cli.command);
         assert!(matches!(
-            parse("everycore doctor --json --strict"),
-            Ok(Command::Doctor(DoctorArgs { json: true, strict: true }))
+            parse("everycore doctor --json --strict --for docker --shards 3"),
+            Ok(Command::Doctor(DoctorArgs {
+                json: true,
+                strict: true,
+                platform: Some(PlatformArg::Docker),
+                shards: Auto(Some(3))
+            }))
         ));
         let Ok(Command::Healthcheck(args)) = parse("everycore healthcheck") else { panic!("default address") };
         assert_eq!(args.url, "http://127.0.0.1:8080/healthz");

@@ -2,10 +2,12 @@
 
 pub mod args;
 pub mod bench;
+mod doctor;
 mod healthcheck;
+mod seccomp;
 mod serve;
 
-use self::args::{Cli, Command, exit};
+use self::args::{Cli, Command};
 use clap::Parser;
 use std::{
     fmt::Display,
@@ -13,34 +15,15 @@ use std::{
     process::ExitCode,
 };
 
-/// Runs the command that the process was given; the code says how it went (see [`exit`]).
+/// Runs the command that the process was given; the code says how it went (see [`args::exit`]).
 pub fn run() -> ExitCode {
     match Cli::parse().command {
         Command::Serve(args) => serve::run(*args),
         Command::Bench(args) => bench::bench(&args),
         Command::Healthcheck(args) => healthcheck::run(&args),
-        Command::Doctor(args) => doctor(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Seccomp(args) => seccomp::run(&args),
     }
-}
-
-fn doctor(args: &args::DoctorArgs) -> ExitCode {
-    let shards = std::thread::available_parallelism().map_or(1, usize::from);
-    let checked = crate::preflight::preflight(shards);
-    let warning = checked.as_ref().ok().and_then(|host| host.memlock.warning());
-    match (&checked, args.json) {
-        (Ok(host), true) => println!("{}", serde_json::to_string_pretty(host).expect("plain data")),
-        (Err(error), true) => println!("{}", serde_json::json!({ "error": error.to_string(), "cure": error.cure() })),
-        (Ok(host), false) => println!("ok: {host}"),
-        (Err(error), false) => println!("broken: {error}"),
-    }
-    if let (Some(warning), false) = (&warning, args.json) {
-        println!("warning: {warning}");
-    }
-    ExitCode::from(match checked {
-        Err(_) => exit::UNAVAILABLE,
-        Ok(_) if args.strict && warning.is_some() => exit::RUNTIME,
-        Ok(_) => exit::OK,
-    })
 }
 
 /// Says something on standard error, if anybody reads it: `eprintln!` would panic if nobody does.

@@ -1051,6 +1051,23 @@ fn draining_closes_idle_connections_after_a_grace() {
 }
 
 #[test]
+fn request_of_a_synchronous_handler_allocates_nothing() {
+    let mut talk = Talk::new(Router::new().get("/yo", |_| "Hey!"));
+    let one = "GET /yo HTTP/1.1\r\nHost: x\r\n\r\n";
+    let mut count = |requests: usize| {
+        let bytes = one.repeat(requests);
+        talk.send(&bytes).received();
+        let mut received = 0;
+        let counted = allocation_counter::measure(|| received = talk.send(&bytes).wire.take_received().len());
+        assert!(received > requests * 100);
+        counted.count_total
+    };
+    // The wire in memory allocates, a fixed number of times a turn; what a request costs is the difference.
+    let (few, many) = (count(10), count(110));
+    assert!(many <= few + 10, "100 requests more took {} allocations more", many - few);
+}
+
+#[test]
 fn draining_leaves_a_head_under_way_its_time() {
     let mut talk = Talk::new(router());
     talk.send("GET /a HTTP/1.1\r\n").drain().advance(HEAD_MS - 1).send("Host: x\r\n\r\n");
