@@ -328,6 +328,8 @@ impl Running {
 }
 
 /// Ends a server, and asks it. Clones are handles to the same.
+///
+/// It is there once the shards are: a handler that is to end its own server gets it later (`examples/shutdown.rs`).
 #[derive(Clone)]
 pub struct Handle {
     notes: Sender<Note>,
