@@ -72,9 +72,9 @@ pub const SEND_VECTORS_MAX: usize = 64;
 /// Ring enters a shard's end may take to reap what it cancelled; then memory is leaked rather than freed.
 pub const CLOSE_ENTERS_MAX: usize = 10_000;
 /// Spare buffers a shard keeps for reuse.
-pub const BUFFERS_KEPT_MAX: usize = 1024;
+pub const BUFFERS_KEPT_MAX: usize = 512;
 /// Capacity above which a spare buffer is freed, not kept.
-pub const BUFFER_BYTES_KEPT_MAX: usize = 64 * 1024;
+pub const BUFFER_BYTES_KEPT_MAX: usize = 32 * 1024;
 
 const _: () = {
     assert!(RECV_BUFFERS.is_power_of_two() && RECV_BUFFERS <= 1 << 15);
