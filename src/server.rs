@@ -49,7 +49,7 @@ use std::{
 /// use std::{cell::Cell, rc::Rc};
 ///
 /// fn main() -> Result<(), everycore::Error> {
-///     Server::bind("0.0.0.0:8080").run(|_shard| {
+///     Server::bind("0.0.0.0:8080").handle_signals().run(|_shard| {
 ///         let served = Rc::new(Cell::new(0u64)); // built on this core, never shared
 ///         Router::new()
 ///             .get("/yo", |req: Request| async move {
@@ -328,6 +328,8 @@ impl Running {
 }
 
 /// Ends a server, and asks it. Clones are handles to the same.
+///
+/// It is there once the shards are: a handler that is to end its own server gets it later (`examples/shutdown.rs`).
 #[derive(Clone)]
 pub struct Handle {
     notes: Sender<Note>,

@@ -17,7 +17,11 @@ pub(super) fn run(args: ServeArgs) -> ExitCode {
     super::log_to_stderr();
     let config = match ServerConfig::try_from(args) {
         Ok(config) => config,
-        Err(error) => return fail(exit::USAGE, &error),
+        Err(error) => {
+            let code = fail(exit::USAGE, &error);
+            super::tell_variable(error.name);
+            return code;
+        }
     };
     let echo = config.echo.len();
     match start(config) {
@@ -81,7 +85,8 @@ fn announce(running: &Running, http: usize) -> io::Result<()> {
 fn code(error: &Error) -> u8 {
     match error {
         Error::RingUnavailable(_) => exit::UNAVAILABLE,
-        Error::Config(_) | Error::Topology(_) => exit::USAGE,
+        // The demo's routes go together: a flag has put an endpoint where one of them is.
+        Error::Config(_) | Error::Topology(_) | Error::Router(_) => exit::USAGE,
         _ => exit::RUNTIME,
     }
 }

@@ -95,6 +95,8 @@ pub(super) struct Core {
     /// The wheel's and the tick's clock.
     started: Instant,
     now_ms: u64,
+    /// Up to when the wheel has fired.
+    fired_ms: u64,
     tick: Box<types::Timespec>,
     park: Box<types::Timespec>,
     bell: Box<u64>,
@@ -130,6 +132,7 @@ impl Core {
             sends_expected: 0,
             started: Instant::now(),
             now_ms: 0,
+            fired_ms: 0,
             tick: Box::new(options.tick.into()),
             park: Box::default(),
             bell: Box::new(0),

@@ -117,7 +117,7 @@ impl Ring {
     /// One look into the ring. Says how many completions it handled.
     fn turn(&self, only_look: bool) -> io::Result<usize> {
         let has_ready = self.0.tasks.has_ready();
-        let reaped = {
+        let (reaped, mut wakes) = {
             let mut core = self.core();
             core.stats.turns += 1;
             let want = if has_ready || only_look || core.has_unreaped() {
@@ -129,25 +129,14 @@ impl Ring {
             };
             core.enter(want)?;
             core.advance();
-            core.reap(TURN_COMPLETIONS_MAX)
+            let reaped = core.reap(TURN_COMPLETIONS_MAX);
+            (reaped, core.take_wakes())
         };
-        self.wake_all();
-        Ok(reaped)
-    }
-
-    /// Calls the wakers of what was reaped and what is due.
-    fn wake_all(&self) {
-        let mut wakes = self.core().take_wakes();
         for waker in wakes.drain(..) {
             waker.wake();
         }
         self.core().return_wakes(wakes);
-    }
-
-    /// Reads the clock again after a sleep in glommio, before tasks that woke there run.
-    fn catch_up(&self) {
-        self.core().advance();
-        self.wake_all();
+        Ok(reaped)
     }
 
     /// Sleeps in glommio until the ring has something, a deadline comes, or somebody queues work here.
@@ -188,7 +177,7 @@ impl Ring {
         if has_timer {
             self.core().stop_park_timer();
         }
-        self.catch_up();
+        self.core().catch_up(); // before tasks that were woken there run
         slept
     }
 

@@ -15,6 +15,7 @@ use std::{
     os::{fd::OwnedFd, unix::net::UnixStream},
     rc::Rc,
     sync::mpsc,
+    task::Poll,
     thread,
     time::{Duration, Instant},
 };
@@ -563,6 +564,29 @@ fn clock_is_right_for_a_task_that_glommio_wakes() {
         ring.now_ms() - before
     });
     assert!(passed >= 290, "by the ring's clock {passed} ms of 300 have passed");
+}
+
+#[test]
+fn bytes_that_came_before_a_late_deadline_are_read_first() {
+    let (mut client, server) = pair();
+    let has_read = shard(move |ring| async move {
+        let mut socket = ring.adopt(server.into());
+        glommio::spawn_local(async move {
+            glommio::timer::sleep(Duration::from_millis(20)).await; // the driver parks meanwhile
+            client.write_all(b"in time").unwrap();
+            thread::sleep(Duration::from_millis(200)); // the machine stops
+            client
+        })
+        .detach();
+        socket.set_deadline(socket.now_ms() + 100);
+        let mut into = Vec::new();
+        poll_fn(|cx| match socket.poll_read(cx, &mut into) {
+            Poll::Ready(read) => Poll::Ready(read.is_ok()),
+            Poll::Pending => socket.poll_deadline(cx).map(|()| false),
+        })
+        .await
+    });
+    assert!(has_read);
 }
 
 #[test]
