@@ -11,7 +11,7 @@ use std::{
 };
 
 fn main() -> Result<(), everycore::Error> {
-    Server::bind("127.0.0.1:8080").run(|shard| {
+    Server::bind("127.0.0.1:8080").handle_signals().run(|shard| {
         // This closure runs once on each core; what it makes stays there.
         let id = shard.id();
         let served = Rc::new(Cell::new(0_u64));

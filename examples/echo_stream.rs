@@ -10,7 +10,7 @@ use everycore::{
 use std::task::Poll;
 
 fn main() -> Result<(), everycore::Error> {
-    Server::bind("127.0.0.1:8080").run(|_shard| {
+    Server::bind("127.0.0.1:8080").handle_signals().run(|_shard| {
         Router::new()
             // The simplest: the request's body is the answer's. A slow reader slows the sender down.
             .put("/echo", |req: Request| Response::stream(req.into_body()))

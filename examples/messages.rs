@@ -15,7 +15,7 @@ struct Proposal(String);
 struct Motto(String);
 
 fn main() -> Result<(), everycore::Error> {
-    Server::bind("127.0.0.1:8080").run(|shard| {
+    Server::bind("127.0.0.1:8080").handle_signals().run(|shard| {
         let motto = Rc::new(RefCell::new(String::from("none yet")));
         listen(&shard, motto.clone());
         Router::new()

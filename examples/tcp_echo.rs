@@ -8,6 +8,7 @@ use std::{cell::Cell, rc::Rc};
 
 fn main() -> Result<(), everycore::Error> {
     Server::bind("127.0.0.1:8080")
+        .handle_signals()
         .tcp("127.0.0.1:7000", |_shard| {
             // Once on each core, as for HTTP.
             let echoed = Rc::new(Cell::new(0_u64));

@@ -83,11 +83,13 @@ mod worker;
 // 7
 mod endpoints;
 mod server;
+mod systemd;
 // 8
 #[cfg(feature = "cli")]
 pub mod cli;
 #[cfg(feature = "cli")]
 pub mod demo;
+pub mod doctor;
 
 pub use crate::http::{Body, Request, Response};
 pub use app::{App, ErrorInfo};

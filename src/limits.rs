@@ -343,3 +343,13 @@ pub const TEST_TURNS_MAX: usize = 1_000_000;
 pub const TEST_WINDOW_BYTES: usize = 64 * 1024;
 /// How long the test client waits for a handler that nothing in the test wakes; longer than any thread takes to.
 pub const TEST_PATIENCE: Duration = Duration::from_secs(5);
+
+// ---- doctor --------------------------------------------------------------------------------------
+
+/// Locked memory that is advised, or a multiple of it: what systems since 2021 give by default, and room for a second
+/// server of the same user while the first one drains.
+pub const MEMLOCK_BYTES_ADVISED: u64 = 8 * 1024 * 1024;
+/// Part of the periods, in percent, in which a quota may stop a server before that is told.
+pub const THROTTLED_PERCENT_MAX: u64 = 1;
+/// Local ports below which a client, or a proxy on this host, soon runs out: Linux' own default gives 28,232.
+pub const LOCAL_PORTS_MIN: u32 = 28_000;

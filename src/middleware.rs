@@ -5,7 +5,7 @@
 //! puts one around all of a router, [`wrapped`] around one handler. A middleware that hands on the [`Reply`]
 //! without awaiting it costs no allocation, so that what answers at once still does.
 //!
-//! Not here: a time limit for handlers. The service has one, and a clock; this floor has none.
+//! A time limit for all handlers is a setting of the server (`handler_timeout`); [`timeout`] is one for some.
 //!
 //! ```
 //! use everycore::{Response, Router, middleware};
@@ -29,11 +29,13 @@
 
 use std::fmt;
 use std::rc::Rc;
+use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, StatusCode};
 
 use crate::handler::{Handler, IntoReply, Reply, erase};
 use crate::http::{Request, Response};
+use crate::shard::Shard;
 
 /// What is inside a middleware: the next middleware, or at last the handler.
 ///
@@ -108,6 +110,34 @@ pub fn header(
             }
             response
         })
+    }
+}
+
+/// Answers 503 in place of a handler that has not answered after `limit`, and drops it where it waits.
+///
+/// A handler that answers at once costs nothing; one that waits, a timer on the shard's wheel. A handler that
+/// never waits cannot be interrupted.
+///
+/// ```no_run
+/// # use everycore::{Router, Server, middleware};
+/// # use std::time::Duration;
+/// Server::bind("127.0.0.1:8080").run(|shard| {
+///     let slow = Router::new().get("/report", |_| async { "…" });
+///     Router::new().nest("/slow", slow.wrap(middleware::timeout(&shard, Duration::from_secs(2))))
+/// })
+/// # ?; Ok::<(), everycore::Error>(())
+/// ```
+pub fn timeout(shard: &Shard, limit: Duration) -> impl Fn(Request, Next) -> Reply + 'static {
+    let shard = shard.clone();
+    move |request, next| match next.run(request) {
+        Reply::Ready(response) => Reply::Ready(response),
+        Reply::Later(answer) => {
+            let sleep = shard.sleep(limit);
+            Reply::Later(Box::pin(futures_lite::future::or(answer, async move {
+                sleep.await;
+                Response::text("no answer in time\n").with_status(StatusCode::SERVICE_UNAVAILABLE)
+            })))
+        }
     }
 }
 

@@ -15,6 +15,10 @@ use crate::limits::{MEMLOCK_BYTES_MIN, MEMLOCK_BYTES_PER_PROCESS, MEMLOCK_BYTES_
 use crate::ring::probe::{Features, probe};
 use crate::ring::rlimit::{Limits, raise_limits};
 
+mod platform;
+
+pub use platform::Platform;
+
 /// What a host that can serve has to offer.
 #[derive(Clone, Debug, Serialize)]
 pub struct Preflight {
@@ -44,7 +48,15 @@ impl fmt::Display for Preflight {
 /// # Errors
 /// No shard can start; with the cure for the platform at hand. The process should end with code 69.
 pub fn preflight(shards: usize) -> Result<Preflight, RingUnavailable> {
-    let host = HostFacts::read(Path::new("/"), |name| std::env::var(name).ok());
+    preflight_for(shards, None)
+}
+
+/// The same, with cures for another platform than the one around us (`None`: that one).
+///
+/// # Errors
+/// As [`preflight`].
+pub fn preflight_for(shards: usize, platform: Option<Platform>) -> Result<Preflight, RingUnavailable> {
+    let host = HostFacts::read_here(platform);
     let limits = raise_limits().map_err(|error| host.explain(&error, shards, None))?;
     let memlock =
         Memlock { limit: limits.memlock.soft, needed: memlock_needed(shards), is_exempt: host.is_memlock_exempt };
@@ -62,7 +74,7 @@ pub fn preflight(shards: usize) -> Result<Preflight, RingUnavailable> {
 
 /// Explains an error of opening a ring or an executor later, when a shard starts.
 pub fn explain(error: &io::Error, shards: usize) -> RingUnavailable {
-    let host = HostFacts::read(Path::new("/"), |name| std::env::var(name).ok());
+    let host = HostFacts::read_here(None);
     host.explain(error, shards, crate::ring::rlimit::read_limits().ok())
 }
 
@@ -112,119 +124,6 @@ impl fmt::Display for Memlock {
 
 // ---- the host ------------------------------------------------------------------------------------
 
-/// What runs around the process, as far as it decides who can allow io_uring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Platform {
-    /// gVisor's own kernel.
-    Gvisor,
-    /// AWS Fargate.
-    Fargate,
-    /// A pod.
-    Kubernetes,
-    /// Podman.
-    Podman,
-    /// Docker in the machine of Docker Desktop.
-    DockerDesktop,
-    /// Docker Engine.
-    Docker,
-    /// A container of another make.
-    Container,
-    /// A systemd service.
-    Systemd,
-    /// Nothing that we know of.
-    Host,
-}
-
-impl Platform {
-    fn detect(root: &Path, env: impl Fn(&str) -> Option<String>, kernel: &str) -> Self {
-        let exists = |path: &str| root.join(path).exists();
-        let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
-        // gVisor shows every program this one version, release and date of build.
-        if read("proc/version").contains("Sun Jan 10 15:06:54 PST 2016") {
-            Self::Gvisor
-        } else if env("AWS_EXECUTION_ENV").is_some_and(|name| name == "AWS_ECS_FARGATE") {
-            Self::Fargate
-        } else if env("KUBERNETES_SERVICE_HOST").is_some() {
-            Self::Kubernetes
-        } else if exists("run/.containerenv") {
-            Self::Podman
-        } else if exists(".dockerenv") {
-            if kernel.contains("linuxkit") { Self::DockerDesktop } else { Self::Docker }
-        } else if env("container").is_some() {
-            Self::Container
-        } else if env("INVOCATION_ID").is_some() && read("proc/self/cgroup").trim_end().ends_with(".service") {
-            Self::Systemd
-        } else {
-            Self::Host
-        }
-    }
-
-    /// How to let a process make the three io_uring calls.
-    fn seccomp_cure(self) -> String {
-        match self {
-            Self::Docker => format!("start the container with `--security-opt seccomp={PROFILE}`"),
-            Self::Podman => format!("start the container with `podman run --security-opt seccomp={PROFILE}`"),
-            Self::DockerDesktop => "Docker Desktop 4.42 and later block io_uring whatever the profile says; \
-                                    use Docker Engine on Linux"
-                .into(),
-            Self::Kubernetes => format!(
-                "put {PROFILE_OCI} into /var/lib/kubelet/seccomp on the nodes and set `securityContext.seccompProfile: \
-                 {{type: Localhost, localhostProfile: everycore-oci.json}}`; a pod on gVisor needs a runtimeClass on runc"
-            ),
-            Self::Fargate => {
-                "AWS Fargate takes no seccomp profile; use ECS on EC2, or EKS with nodes of your own".into()
-            }
-            Self::Gvisor => "gVisor has no io_uring; run this container with runc".into(),
-            Self::Systemd => "add `SystemCallFilter=@system-service io_uring_setup io_uring_enter io_uring_register` \
-                              to the service"
-                .into(),
-            Self::Container => format!("give the container a seccomp profile that allows it, such as {PROFILE_OCI}"),
-            Self::Host => {
-                "look for a seccomp filter of whoever started this, or a security module (`ausearch -m avc`)".into()
-            }
-        }
-    }
-
-    /// How to raise the limit on locked memory to so many bytes.
-    fn memlock_cure(self, bytes: u64) -> String {
-        match self {
-            Self::Docker | Self::DockerDesktop | Self::Podman => {
-                format!("start the container with `--ulimit memlock={bytes}`")
-            }
-            Self::Kubernetes => format!(
-                "Kubernetes has no field for it: raise it for the container runtime on the nodes (`LimitMEMLOCK={bytes}` \
-                 in containerd.service), or run fewer shards (--shards)"
-            ),
-            Self::Systemd => format!("set `LimitMEMLOCK={bytes}` in the service"),
-            _ => format!(
-                "raise it (`ulimit -l {}`, or memlock in /etc/security/limits.conf), or run fewer shards (--shards)",
-                bytes.div_ceil(1024)
-            ),
-        }
-    }
-}
-
-/// Our seccomp profiles, Docker's form and the plain one, as they lie in the repository.
-const PROFILE: &str = "deploy/seccomp/everycore.json";
-const PROFILE_OCI: &str = "deploy/seccomp/everycore-oci.json";
-
-impl fmt::Display for Platform {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Gvisor => "gVisor",
-            Self::Fargate => "AWS Fargate",
-            Self::Kubernetes => "Kubernetes",
-            Self::Podman => "Podman",
-            Self::DockerDesktop => "Docker Desktop",
-            Self::Docker => "Docker",
-            Self::Container => "a container",
-            Self::Systemd => "a systemd service",
-            Self::Host => "no container",
-        })
-    }
-}
-
 /// What is read to explain an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct HostFacts {
@@ -238,6 +137,11 @@ struct HostFacts {
 }
 
 impl HostFacts {
+    fn read_here(platform: Option<Platform>) -> Self {
+        let host = Self::read(Path::new("/"), |name| std::env::var(name).ok());
+        Self { platform: platform.unwrap_or(host.platform), ..host }
+    }
+
     fn read(root: &Path, env: impl Fn(&str) -> Option<String>) -> Self {
         let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
         let kernel = read("proc/sys/kernel/osrelease").trim().to_owned();
@@ -318,9 +222,30 @@ impl RingUnavailable {
         self.host.platform
     }
 
+    /// What is in the way, without the cure.
+    pub fn reason(&self) -> String {
+        let kernel = &self.host.kernel;
+        match &self.cause {
+            Cause::Disabled(value) => format!("the sysctl kernel.io_uring_disabled is {value}"),
+            Cause::Forbidden if self.host.is_filtered => "a seccomp profile forbids it (EPERM)".into(),
+            Cause::Forbidden => "the system forbids it (EPERM)".into(),
+            Cause::NotThere if self.host.is_filtered => "a seccomp profile hides it (ENOSYS)".into(),
+            Cause::NotThere => "the kernel does not know it (ENOSYS)".into(),
+            Cause::TooOld => format!("expected Linux 6.1 or later, got {kernel} (EINVAL)"),
+            Cause::ShortOfMemory(memlock) => memlock.to_string(),
+            Cause::Missing(names) => format!("Linux {kernel} lacks {}", names.join(", ")),
+            Cause::Other(error) => error.clone(),
+        }
+    }
+
     /// What to do.
     pub fn cure(&self) -> String {
-        let (kernel, platform) = (&self.host.kernel, self.host.platform);
+        self.cure_for(self.host.platform)
+    }
+
+    /// What to do, in the words of another platform.
+    pub fn cure_for(&self, platform: Platform) -> String {
+        let kernel = &self.host.kernel;
         match &self.cause {
             Cause::Disabled(1) => "set the sysctl kernel.io_uring_disabled=0, or add this user's group to it by \
                                    kernel.io_uring_group (on the host, as root)"
@@ -346,20 +271,7 @@ impl RingUnavailable {
 
 impl fmt::Display for RingUnavailable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kernel = &self.host.kernel;
-        write!(f, "io_uring is not available: ")?;
-        match &self.cause {
-            Cause::Disabled(value) => write!(f, "the sysctl kernel.io_uring_disabled is {value}")?,
-            Cause::Forbidden if self.host.is_filtered => write!(f, "a seccomp profile forbids it (EPERM)")?,
-            Cause::Forbidden => write!(f, "the system forbids it (EPERM)")?,
-            Cause::NotThere if self.host.is_filtered => write!(f, "a seccomp profile hides it (ENOSYS)")?,
-            Cause::NotThere => write!(f, "the kernel does not know it (ENOSYS)")?,
-            Cause::TooOld => write!(f, "expected Linux 6.1 or later, got {kernel} (EINVAL)")?,
-            Cause::ShortOfMemory(memlock) => memlock.fmt(f)?,
-            Cause::Missing(names) => write!(f, "Linux {kernel} lacks {}", names.join(", "))?,
-            Cause::Other(error) => write!(f, "{error}")?,
-        }
-        write!(f, "; {}", self.cure())
+        write!(f, "io_uring is not available: {}; {}", self.reason(), self.cure())
     }
 }
 
@@ -403,7 +315,7 @@ mod tests {
 
     #[test]
     fn eperm_is_a_profile_otherwise_and_the_cure_fits_the_platform() {
-        let docker = "`--security-opt seccomp=deploy/seccomp/everycore.json`";
+        let docker = "`--security-opt seccomp=docker/seccomp.json` (`everycore seccomp` prints";
         check(libc::EPERM, HostFacts { disabled: None, ..facts(Platform::Docker) }, &[docker]);
         check(libc::EPERM, facts(Platform::Docker), &["the system forbids it (EPERM)", docker]);
         let filtered = |platform| HostFacts { is_filtered: true, ..facts(platform) };
@@ -413,7 +325,7 @@ mod tests {
         check(libc::EPERM, filtered(Platform::Kubernetes), &["type: Localhost"]);
         check(libc::EPERM, filtered(Platform::Fargate), &["ECS on EC2"]);
         check(libc::EPERM, filtered(Platform::Systemd), &["SystemCallFilter=@system-service io_uring_setup"]);
-        check(libc::EPERM, filtered(Platform::Container), &["everycore-oci.json"]);
+        check(libc::EPERM, filtered(Platform::Container), &["docker/seccomp-oci.json"]);
         check(libc::EPERM, facts(Platform::Host), &["security module"]);
     }
 
@@ -473,29 +385,6 @@ mod tests {
         let root = fixture(files);
         let find = |name: &str| env.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
         HostFacts::read(root.path(), find)
-    }
-
-    #[test]
-    fn platform_is_told_by_files_and_environment() {
-        #[track_caller]
-        fn check(files: &[(&str, &str)], env: &[(&str, &str)], expected: Platform) {
-            assert_eq!(read(files, env).platform, expected);
-        }
-        let release = "proc/sys/kernel/osrelease";
-        let service = ("proc/self/cgroup", "0::/system.slice/everycore.service\n");
-        check(&[], &[], Platform::Host);
-        check(&[(".dockerenv", "")], &[], Platform::Docker);
-        check(&[(".dockerenv", ""), (release, "6.10.14-linuxkit\n")], &[], Platform::DockerDesktop);
-        check(&[("run/.containerenv", "")], &[("container", "podman")], Platform::Podman);
-        check(&[], &[("container", "lxc")], Platform::Container);
-        check(&[(".dockerenv", "")], &[("KUBERNETES_SERVICE_HOST", "10.0.0.1")], Platform::Kubernetes);
-        check(&[], &[("AWS_EXECUTION_ENV", "AWS_ECS_FARGATE")], Platform::Fargate);
-        check(&[], &[("AWS_EXECUTION_ENV", "AWS_ECS_EC2")], Platform::Host);
-        check(&[service], &[("INVOCATION_ID", "1")], Platform::Systemd);
-        check(&[service], &[], Platform::Host);
-        check(&[("proc/self/cgroup", "0::/user.slice/session-1.scope\n")], &[("INVOCATION_ID", "1")], Platform::Host);
-        let version = "Linux version 4.4.0 #1 SMP Sun Jan 10 15:06:54 PST 2016\n";
-        check(&[("proc/version", version), (".dockerenv", "")], &[], Platform::Gvisor);
     }
 
     #[test]

@@ -200,6 +200,10 @@ impl Router {
     /// Sets the page for error answers that the server itself makes: 404, 405, 501 here, and 400, 413, 431, 500, … in the
     /// service. `None` gives the plain text. The page's status is replaced by the error's. An app has one.
     ///
+    /// What a handler answers is not the server's, an [`ExtractError`](crate::extract::ExtractError) that `?` returned
+    /// included: to have these in a form of yours, return an error of your own that implements
+    /// [`IntoResponse`](crate::handler::IntoResponse).
+    ///
     /// ```
     /// # use everycore::{Response, Router};
     /// Router::new().error_page(|error| Some(Response::html(format!("<h1>{}</h1>", error.status))));

@@ -8,19 +8,24 @@
 //! ```
 
 mod bound;
+mod keeper;
 
-use self::bound::{Bound, bind};
+use self::{
+    bound::{Bound, adopt, bind},
+    keeper::{Keeper, hear_signals},
+};
 use crate::{
     config::{Address, ConfigError, ServerConfig},
     endpoints::{About, install},
     error::Error,
     limits::{ANSWER_PATIENCE, DRAIN_LOOK, START_PATIENCE, STOP_PATIENCE},
     preflight::{Preflight, explain, preflight},
-    ring::rlimit::files_needed,
+    ring::{passed::take_passed, rlimit::files_needed},
     router::Router,
     service::tcp::TcpConnection,
     shard::{Mail, Peers, Reply, Shard},
     stats::{Engine, ServerSnapshot},
+    systemd::Notifier,
     topology::{Host, ShardPlan},
     worker::{self, Factory, Note, Setup, TcpFactory},
 };
@@ -31,8 +36,7 @@ use std::{
     net::TcpListener,
     sync::{
         Arc,
-        atomic::Ordering,
-        mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel},
+        mpsc::{Receiver, Sender, channel, sync_channel},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -65,6 +69,7 @@ pub struct Server {
     adopted: Vec<TcpListener>,
     tcp: Vec<(Address, TcpFactory)>,
     handles_signals: bool,
+    is_systemd_service: bool,
 }
 
 impl Server {
@@ -78,7 +83,14 @@ impl Server {
 
     /// A server with these settings.
     pub fn new(config: ServerConfig) -> Self {
-        Server { config, problem: None, adopted: Vec::new(), tcp: Vec::new(), handles_signals: false }
+        Server {
+            config,
+            problem: None,
+            adopted: Vec::new(),
+            tcp: Vec::new(),
+            handles_signals: false,
+            is_systemd_service: false,
+        }
     }
 
     /// Listens at another address too.
@@ -151,6 +163,14 @@ impl Server {
         self
     }
 
+    /// Works with systemd where it runs under it: sockets that are passed (socket activation) take the place of the
+    /// addresses for HTTP; it is told when the server is ready and when it stops; and its watchdog is fed as long
+    /// as every shard answers. Elsewhere without effect.
+    pub fn systemd(mut self) -> Self {
+        self.is_systemd_service = true;
+        self
+    }
+
     /// Serves until it is shut down; `factory` builds the application, on each shard.
     ///
     /// # Errors
@@ -168,7 +188,13 @@ impl Server {
             return Err(Error::Config(problem));
         }
         let mut config = self.config;
-        let addresses = config.listen.len() + self.adopted.len() + self.tcp.len();
+        let mut adopted = self.adopted.into_iter().map(adopt).collect::<io::Result<Vec<_>>>().map_err(Error::Host)?;
+        let passed = if self.is_systemd_service { take_passed().map_err(Error::Host)? } else { Vec::new() };
+        if !passed.is_empty() {
+            config.listen.clear();
+            adopted.extend(passed);
+        }
+        let addresses = config.listen.len() + adopted.len() + self.tcp.len();
         config.validate_for(addresses).map_err(Error::Config)?;
         let host = Host::read();
         let plan = ShardPlan::decide(config.shards, config.cpus.clone(), config.pin, &host).map_err(Error::Topology)?;
@@ -183,7 +209,7 @@ impl Server {
         }
         let connections_max = checked.limits.connections_max(config.connections_max, shards);
 
-        let mut bound = bind(&config, self.adopted, self.tcp, &plan)?;
+        let mut bound = bind(&config, adopted, self.tcp, &plan)?;
         config.listen = bound.http_addresses();
         let about = Arc::new(About::new(&config, engine(&checked)));
         let installed = about.clone();
@@ -232,7 +258,15 @@ impl Server {
         };
         post_all(&peers, || Mail::Serve);
         let handle = Handle { notes, peers: peers.clone(), about: about.clone() };
-        let keeper = Keeper { peers, about, config, threads, heard, _sockets: bound };
+        let notifier = if self.is_systemd_service { Notifier::from_env() } else { None };
+        let watchdog = match &notifier {
+            Some(notifier) => {
+                notifier.tell(&format!("READY=1\nSTATUS=serving: {plan}"));
+                Notifier::start_watchdog(handle.clone()).map_err(Error::Host)?
+            }
+            None => None,
+        };
+        let keeper = Keeper { peers, about, config, threads, heard, notifier, _watchdog: watchdog, _sockets: bound };
         let keeper = thread::Builder::new().name("everycore".into()).spawn(move || keeper.keep(signals));
         let keeper = keeper.map_err(Error::Host)?;
         Ok(Running { handle, keeper, addresses, plan, preflight: checked, connections_max })
@@ -294,6 +328,8 @@ impl Running {
 }
 
 /// Ends a server, and asks it. Clones are handles to the same.
+///
+/// It is there once the shards are: a handler that is to end its own server gets it later (`examples/shutdown.rs`).
 #[derive(Clone)]
 pub struct Handle {
     notes: Sender<Note>,
@@ -397,90 +433,4 @@ fn stop_all(peers: &Peers, threads: Vec<JoinHandle<()>>, heard: &Receiver<Note>)
             return outcome.and(Err(Error::ShardStuck));
         }
     }
-}
-
-// ---- ending --------------------------------------------------------------------------------------
-
-fn hear_signals(notes: &Sender<Note>) -> io::Result<signal_hook::iterator::Handle> {
-    let mut signals = signal_hook::iterator::Signals::new([libc::SIGTERM, libc::SIGINT])?;
-    let handle = signals.handle();
-    let notes = notes.clone();
-    thread::Builder::new().name("signals".into()).spawn(move || {
-        for _ in signals.forever() {
-            if notes.send(Note::Signal).is_err() {
-                return;
-            }
-        }
-    })?;
-    Ok(handle)
-}
-
-/// Owns the shards' threads from start to end.
-struct Keeper {
-    peers: Arc<Peers>,
-    about: Arc<About>,
-    config: Arc<ServerConfig>,
-    threads: Vec<JoinHandle<()>>,
-    heard: Receiver<Note>,
-    /// Keeps unix socket files until the end.
-    _sockets: Bound,
-}
-
-impl Keeper {
-    fn keep(mut self, signals: Option<signal_hook::iterator::Handle>) -> Result<(), Error> {
-        let result = self.serve();
-        match self.peers.connections() {
-            0 => {}
-            left => log::warn!("ending with {left} connections open: what they were at is lost"),
-        }
-        let ended = stop_all(&self.peers, std::mem::take(&mut self.threads), &self.heard);
-        if let Some(signals) = signals {
-            signals.close();
-        }
-        result.and(ended)
-    }
-
-    /// Until every shard is to stop.
-    fn serve(&mut self) -> Result<(), Error> {
-        let mut phase = Phase::Serving;
-        let mut drained = 0;
-        loop {
-            let note = match phase {
-                Phase::Serving => self.heard.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Phase::Delaying(until) | Phase::Draining(until) => {
-                    self.heard.recv_timeout(until.saturating_duration_since(Instant::now()))
-                }
-            };
-            match (note, phase) {
-                (Ok(Note::Shutdown | Note::Signal), Phase::Serving) => {
-                    self.about.is_draining.store(true, Ordering::Relaxed);
-                    phase = Phase::Delaying(Instant::now() + self.config.drain_delay);
-                }
-                (Ok(Note::Stop), _) | (Ok(Note::Signal), _) => return Ok(()),
-                (Ok(Note::Drained), _) => {
-                    drained += 1;
-                    if drained == self.threads.len() {
-                        return Ok(());
-                    }
-                }
-                (Ok(Note::Ended(result)), _) => return result,
-                (Ok(Note::Shutdown | Note::Ready(_)), _) => {}
-                (Err(RecvTimeoutError::Timeout), Phase::Delaying(_)) => {
-                    phase = Phase::Draining(Instant::now() + self.config.drain_timeout);
-                    post_all(&self.peers, || Mail::Drain);
-                }
-                // The deadline; or no shard is left.
-                (Err(_), _) => return Ok(()),
-            }
-        }
-    }
-}
-
-#[derive(Clone, Copy)]
-enum Phase {
-    Serving,
-    /// Unready, but accepting, until then.
-    Delaying(Instant),
-    /// Finishing, until then.
-    Draining(Instant),
 }

@@ -39,6 +39,31 @@ impl Drop for Dropped {
     }
 }
 
+// ---- time ------------------------------------------------------------------------------------------
+
+#[test]
+fn timeout_middleware_answers_for_a_handler_that_waits_too_long() {
+    let drops = Arc::new(AtomicUsize::new(0));
+    let counted = drops.clone();
+    let live = Live::start(1, move |shard| {
+        let counted = counted.clone();
+        let slow = Router::new().get("/now", |_| "now").get("/never", move |_| {
+            let dropped = Dropped(counted.clone());
+            async move {
+                let _dropped = dropped;
+                pending::<&str>().await
+            }
+        });
+        slow.wrap(everycore::middleware::timeout(&shard, Duration::from_millis(20)))
+    });
+    let mut connection = Raw::connect(live.http);
+    assert_eq!(connection.exchange(request("/now")).body, b"now");
+    let answer = connection.exchange(request("/never"));
+    assert_eq!((answer.status, answer.body.as_slice()), (503, &b"no answer in time\n"[..]));
+    assert_eq!(drops.load(Ordering::SeqCst), 1, "the handler was dropped");
+    assert_eq!(connection.exchange(request("/now")).body, b"now", "the connection is kept");
+}
+
 // ---- panics ----------------------------------------------------------------------------------------
 
 #[test]

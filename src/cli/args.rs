@@ -3,20 +3,20 @@
 //! Floor 8. Every flag of `serve` can come from the environment too, as `EVERYCORE_` and its name; a flag wins.
 //! Nothing is done here, and the host is not looked at.
 
-use std::time::Duration;
+use std::{path::PathBuf, str::FromStr, time::Duration};
 
-use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::{Address, Balance, ConfigError, Endpoints, ServerConfig, StatsPolicy, address_or_port};
 use crate::limits::*;
+use crate::preflight::Platform;
 use crate::topology::{CpuList, PinMode};
 
 /// What the process tells its parent when it ends.
 pub mod exit {
-    /// Drained; or, of `doctor` and `healthcheck`, all is well.
+    /// Ended as told; or, of `doctor` and `healthcheck`, all is well.
     pub const OK: u8 = 0;
-    /// Failed while running.
+    /// Could not start (a port in use, say), or failed while running.
     pub const RUNTIME: u8 = 1;
     /// The arguments do not make sense; clap's own code for that.
     pub const USAGE: u8 = 2;
@@ -28,7 +28,7 @@ pub mod exit {
 #[derive(Debug, Parser)]
 #[command(name = "everycore", version, about, max_term_width = 100, subcommand_required = true)]
 #[command(
-    after_help = "Exit codes: 0 drained, 1 failed while running, 2 wrong usage, 69 io_uring unavailable; of bench, 3: a --fail-if held."
+    after_help = "Exit codes: 0 ended as told, 1 could not start or failed, 2 wrong usage, 69 io_uring unavailable; of bench, 3: a --fail-if held."
 )]
 pub struct Cli {
     /// What to do.
@@ -47,12 +47,14 @@ pub enum Command {
     Healthcheck(HealthcheckArgs),
     /// Tell whether this host can serve, what limits it, and the cure: exit code 0 or 69.
     Doctor(DoctorArgs),
+    /// Print the seccomp profile that lets a container use io_uring, and little else.
+    Seccomp(SeccompArgs),
 }
 
 /// Arguments of `healthcheck`.
 #[derive(Debug, Args)]
 pub struct HealthcheckArgs {
-    /// An http:// address that answers 200 if all is well.
+    /// An http:// address that answers 200 if all is well. A unix socket cannot be asked: listen on a port of 127.0.0.1 too.
     #[arg(default_value = "http://127.0.0.1:8080/healthz", env = "EVERYCORE_HEALTHCHECK_URL")]
     pub url: String,
 }
@@ -66,6 +68,50 @@ pub struct DoctorArgs {
     /// Take warnings for failures: exit code 1.
     #[arg(long)]
     pub strict: bool,
+    /// Give cures in the words of this platform; default: the one around this process.
+    #[arg(long = "for", value_name = "PLATFORM")]
+    pub platform: Option<PlatformArg>,
+    /// Number of shards that are to run, or auto.
+    #[arg(long, value_name = "N|auto", env = "EVERYCORE_SHARDS", default_value = "auto", value_parser = shards)]
+    pub shards: Auto<usize>,
+}
+
+/// A [`Platform`] that can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PlatformArg {
+    /// Docker Engine.
+    Docker,
+    /// Podman.
+    Podman,
+    /// A pod.
+    Kubernetes,
+    /// A systemd service.
+    Systemd,
+    /// No container.
+    Host,
+}
+
+impl From<PlatformArg> for Platform {
+    fn from(arg: PlatformArg) -> Self {
+        match arg {
+            PlatformArg::Docker => Self::Docker,
+            PlatformArg::Podman => Self::Podman,
+            PlatformArg::Kubernetes => Self::Kubernetes,
+            PlatformArg::Systemd => Self::Systemd,
+            PlatformArg::Host => Self::Host,
+        }
+    }
+}
+
+/// Arguments of `seccomp`.
+#[derive(Debug, Args)]
+pub struct SeccompArgs {
+    /// In the form of containerd, CRI-O and Kubernetes, not of Docker and Podman.
+    #[arg(long)]
+    pub oci: bool,
+    /// Write it to this file, in one step.
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
 }
 
 /// Arguments of `serve`. Times: 10 or 10s, 250ms, 500us, 2m, 1h.
@@ -73,25 +119,27 @@ pub struct DoctorArgs {
 #[command(next_line_help = false)]
 pub struct ServeArgs {
     #[allow(rustdoc::broken_intra_doc_links)] // it is help, where brackets are brackets
-    /// IP:PORT, [IPv6]:PORT, :PORT (every IPv4 interface) or unix:/path?mode=660; may come again
+    /// IP:PORT, [IPv6]:PORT, :PORT (every IPv4 interface) or unix:/path?mode=660; may come again, or as
+    /// a list with commas
     #[arg(long, short, value_name = "ADDR", env = "EVERYCORE_LISTEN", value_delimiter = ',')]
     #[arg(default_value = "127.0.0.1:8080", help_heading = LISTENING)]
     pub listen: Vec<Address>,
-    /// Serve TCP echo at this address too, or at this port of 127.0.0.1; may come again
+    /// Serve TCP echo at this address too, or at this port of 127.0.0.1; may come again, or as a list with commas
     #[arg(long, value_name = "ADDR|PORT", env = "EVERYCORE_ECHO", value_delimiter = ',')]
     #[arg(value_parser = address_or_port, help_heading = LISTENING)]
     pub echo: Vec<Address>,
     /// Connections that wait for accept, each listener
     #[arg(long, value_name = "N", env = "EVERYCORE_BACKLOG", default_value_t = BACKLOG, help_heading = LISTENING)]
+    #[arg(value_parser = number::<u32>)]
     pub backlog: u32,
     /// Let another process listen on the same ports, for a restart without a gap
-    #[arg(long, env = "EVERYCORE_SHARE_PORT", value_parser = BoolishValueParser::new(), help_heading = LISTENING)]
+    #[arg(long, env = "EVERYCORE_SHARE_PORT", value_parser = yes_or_no, help_heading = LISTENING)]
     pub share_port: bool,
     /// Accept a connection once its first bytes are there (TCP_DEFER_ACCEPT)
-    #[arg(long, env = "EVERYCORE_DEFER_ACCEPT", value_parser = BoolishValueParser::new(), help_heading = LISTENING)]
+    #[arg(long, env = "EVERYCORE_DEFER_ACCEPT", value_parser = yes_or_no, help_heading = LISTENING)]
     pub defer_accept: bool,
     /// Take data in the first packet (TCP_FASTOPEN)
-    #[arg(long, env = "EVERYCORE_FAST_OPEN", value_parser = BoolishValueParser::new(), help_heading = LISTENING)]
+    #[arg(long, env = "EVERYCORE_FAST_OPEN", value_parser = yes_or_no, help_heading = LISTENING)]
     pub fast_open: bool,
 
     /// Number of shards, or auto: as many as cores and quota allow
@@ -109,12 +157,12 @@ pub struct ServeArgs {
     pub balance: BalanceArg,
     /// How often a busy shard visits its executor, in microseconds
     #[arg(long, value_name = "US", env = "EVERYCORE_TICK", help_heading = CORES)]
-    #[arg(default_value_t = TICK.as_micros() as u64)]
+    #[arg(value_parser = number::<u64>, default_value_t = TICK.as_micros() as u64)]
     pub tick: u64,
 
     /// Open connections, all shards together
     #[arg(long, value_name = "N", env = "EVERYCORE_MAX_CONNECTIONS", help_heading = LIMITS)]
-    #[arg(default_value_t = CONNECTIONS_MAX)]
+    #[arg(value_parser = number::<usize>, default_value_t = CONNECTIONS_MAX)]
     pub max_connections: usize,
     /// Requests answered on one connection, or off
     #[arg(long, value_name = "N|off", env = "EVERYCORE_MAX_REQUESTS", default_value = "off", help_heading = LIMITS)]
@@ -122,16 +170,19 @@ pub struct ServeArgs {
     pub max_requests: Off<u64>,
     /// Bytes of a request head
     #[arg(long, value_name = "BYTES", env = "EVERYCORE_MAX_HEAD", default_value_t = HEAD_BYTES_MAX, help_heading = LIMITS)]
+    #[arg(value_parser = number::<usize>)]
     pub max_head: usize,
     /// Fields of a request head
     #[arg(long, value_name = "N", env = "EVERYCORE_MAX_HEADERS", default_value_t = HEADERS_MAX, help_heading = LIMITS)]
+    #[arg(value_parser = number::<usize>)]
     pub max_headers: usize,
     /// Bytes of a request target
     #[arg(long, value_name = "BYTES", env = "EVERYCORE_MAX_URI", default_value_t = URI_BYTES_MAX, help_heading = LIMITS)]
+    #[arg(value_parser = number::<usize>)]
     pub max_uri: usize,
     /// Bytes of a request body that is collected in memory
     #[arg(long, value_name = "BYTES", env = "EVERYCORE_MAX_BODY", help_heading = LIMITS)]
-    #[arg(default_value_t = BODY_BUFFERED_BYTES_MAX)]
+    #[arg(value_parser = number::<usize>, default_value_t = BODY_BUFFERED_BYTES_MAX)]
     pub max_body: usize,
 
     /// From the first byte of a request head to its last
@@ -144,7 +195,7 @@ pub struct ServeArgs {
     pub body_timeout: Duration,
     /// Bytes a second that a request body must reach on average, 0: no such bound
     #[arg(long, value_name = "BYTES", env = "EVERYCORE_MIN_BODY_RATE", help_heading = DEADLINES)]
-    #[arg(default_value_t = BODY_RATE_MIN)]
+    #[arg(value_parser = number::<u32>, default_value_t = BODY_RATE_MIN)]
     pub min_body_rate: u32,
     /// Wait for a peer that takes no byte of an answer
     #[arg(long, value_name = "TIME", env = "EVERYCORE_WRITE_TIMEOUT", help_heading = DEADLINES)]
@@ -311,6 +362,19 @@ impl From<BalanceArg> for Balance {
     }
 }
 
+fn number<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| "expected a whole number in digits, without a unit".to_owned())
+}
+
+/// What a variable says of a flag that takes no value.
+fn yes_or_no(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "true" | "t" | "yes" | "y" | "on" => Ok(true),
+        "" | "0" | "false" | "f" | "no" | "n" | "off" => Ok(false),
+        _ => Err("expected true or false".to_owned()),
+    }
+}
+
 fn shards(text: &str) -> Result<Auto<usize>, String> {
     match text {
         "auto" => Ok(Auto(None)),
@@ -457,6 +521,8 @@ mod tests {
         check("--pin maybe", "[possible values: auto, on, off]");
         check("--livez health", "livez: expected a path such as /healthz, or off, got health");
         check("--max-requests no", "expected a number, or off");
+        check("--max-body 1M", "expected a whole number in digits, without a unit");
+        check("--min-body-rate 1e3", "expected a whole number in digits, without a unit");
     }
 
     #[test]
@@ -487,8 +553,13 @@ mod tests {
     fn other_subcommands_parse() {
         let parse = |line: &str| Cli::try_parse_from(line.split(' ')).map(|cli| cli.command);
         assert!(matches!(
-            parse("everycore doctor --json --strict"),
-            Ok(Command::Doctor(DoctorArgs { json: true, strict: true }))
+            parse("everycore doctor --json --strict --for docker --shards 3"),
+            Ok(Command::Doctor(DoctorArgs {
+                json: true,
+                strict: true,
+                platform: Some(PlatformArg::Docker),
+                shards: Auto(Some(3))
+            }))
         ));
         let Ok(Command::Healthcheck(args)) = parse("everycore healthcheck") else { panic!("default address") };
         assert_eq!(args.url, "http://127.0.0.1:8080/healthz");

@@ -2,45 +2,60 @@
 
 pub mod args;
 pub mod bench;
+mod doctor;
 mod healthcheck;
+mod seccomp;
 mod serve;
 
 use self::args::{Cli, Command, exit};
-use clap::Parser;
+use clap::{
+    Parser,
+    error::{ContextKind, ContextValue},
+};
 use std::{
+    env,
     fmt::Display,
     io::{self, Write},
     process::ExitCode,
 };
 
-/// Runs the command that the process was given; the code says how it went (see [`exit`]).
+/// Runs the command that the process was given; the code says how it went (see [`args::exit`]).
 pub fn run() -> ExitCode {
-    match Cli::parse().command {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
+    match cli.command {
         Command::Serve(args) => serve::run(*args),
         Command::Bench(args) => bench::bench(&args),
         Command::Healthcheck(args) => healthcheck::run(&args),
-        Command::Doctor(args) => doctor(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Seccomp(args) => seccomp::run(&args),
     }
 }
 
-fn doctor(args: &args::DoctorArgs) -> ExitCode {
-    let shards = std::thread::available_parallelism().map_or(1, usize::from);
-    let checked = crate::preflight::preflight(shards);
-    let warning = checked.as_ref().ok().and_then(|host| host.memlock.warning());
-    match (&checked, args.json) {
-        (Ok(host), true) => println!("{}", serde_json::to_string_pretty(host).expect("plain data")),
-        (Err(error), true) => println!("{}", serde_json::json!({ "error": error.to_string(), "cure": error.cure() })),
-        (Ok(host), false) => println!("ok: {host}"),
-        (Err(error), false) => println!("broken: {error}"),
+/// Prints what clap has to say: help and versions too come as errors.
+fn refuse(error: &clap::Error) -> ExitCode {
+    let _ = error.print(); // if anybody reads it
+    if let Some(ContextValue::String(arg)) = error.get(ContextKind::InvalidArg) {
+        // `--shards <N|auto>`, in clap's words.
+        let flag = arg.split(' ').next().unwrap_or_default().trim_start_matches('-');
+        tell_variable(flag);
     }
-    if let (Some(warning), false) = (&warning, args.json) {
-        println!("warning: {warning}");
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE))
+}
+
+/// Names the variable that a flag's bad value came from, if it did: who is told of a flag looks for it in vain on a
+/// command line that does not have it.
+fn tell_variable(flag: &str) {
+    let dashed = format!("--{flag}");
+    let is_flag = |arg: String| {
+        arg == dashed || arg.starts_with(&format!("{dashed}=")) || (flag == "listen" && arg.starts_with("-l"))
+    };
+    let variable = format!("EVERYCORE_{}", flag.to_uppercase().replace('-', "_"));
+    if env::var_os(&variable).is_some() && !env::args_os().any(|arg| arg.into_string().is_ok_and(is_flag)) {
+        tell(format_args!("the value comes from the environment: {variable}"));
     }
-    ExitCode::from(match checked {
-        Err(_) => exit::UNAVAILABLE,
-        Ok(_) if args.strict && warning.is_some() => exit::RUNTIME,
-        Ok(_) => exit::OK,
-    })
 }
 
 /// Says something on standard error, if anybody reads it: `eprintln!` would panic if nobody does.

@@ -17,13 +17,17 @@ pub(super) fn run(args: ServeArgs) -> ExitCode {
     super::log_to_stderr();
     let config = match ServerConfig::try_from(args) {
         Ok(config) => config,
-        Err(error) => return fail(exit::USAGE, &error),
+        Err(error) => {
+            let code = fail(exit::USAGE, &error);
+            super::tell_variable(error.name);
+            return code;
+        }
     };
-    let http = config.listen.len();
+    let echo = config.echo.len();
     match start(config) {
         Err(error) => fail(code(&error), &error),
         Ok(running) => {
-            let _ = announce(&running, http); // nobody reads it: no reason not to serve
+            let _ = announce(&running, running.addresses().len() - echo); // nobody reads it: no reason not to serve
             if let Some(warning) = running.preflight().memlock.warning() {
                 super::tell(format_args!("warning: {warning}"));
             }
@@ -39,7 +43,7 @@ pub(super) fn run(args: ServeArgs) -> ExitCode {
 }
 
 fn start(config: ServerConfig) -> Result<Running, Error> {
-    let mut server = Server::new(config.clone()).handle_signals();
+    let mut server = Server::new(config.clone()).handle_signals().systemd();
     for address in &config.echo {
         server = server.tcp(address, |shard| {
             move |connection| {
@@ -62,7 +66,7 @@ async fn echo_once(mut connection: TcpConnection) -> io::Result<()> {
     connection.flush().await
 }
 
-/// One line each: addresses, shards, engine, limits.
+/// One line each: addresses (`http` ones first), shards, engine, limits.
 fn announce(running: &Running, http: usize) -> io::Result<()> {
     let mut out = io::stdout().lock();
     for (index, address) in running.addresses().iter().enumerate() {
@@ -81,7 +85,8 @@ fn announce(running: &Running, http: usize) -> io::Result<()> {
 fn code(error: &Error) -> u8 {
     match error {
         Error::RingUnavailable(_) => exit::UNAVAILABLE,
-        Error::Config(_) | Error::Topology(_) => exit::USAGE,
+        // The demo's routes go together: a flag has put an endpoint where one of them is.
+        Error::Config(_) | Error::Topology(_) | Error::Router(_) => exit::USAGE,
         _ => exit::RUNTIME,
     }
 }

@@ -6,23 +6,21 @@
 mod ops;
 
 use super::{
+    RingOptions,
     buffers::Buffers,
     probe::open_ring,
     sock::{Recv, Sock},
     token::{Generation, Op, Token},
     wheel::Wheel,
 };
-use crate::{
-    limits::{CLOSE_ENTERS_MAX, RING_CQ_ENTRIES, RING_SQ_ENTRIES},
-    transport::give_buffer,
-};
+use crate::{limits::CLOSE_ENTERS_MAX, transport::give_buffer};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use std::{
     collections::VecDeque,
     io, mem,
     os::fd::{FromRawFd, OwnedFd},
     task::Waker,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 /// Counts of one ring since its start.
@@ -97,6 +95,8 @@ pub(super) struct Core {
     /// The wheel's and the tick's clock.
     started: Instant,
     now_ms: u64,
+    /// Up to when the wheel has fired.
+    fired_ms: u64,
     tick: Box<types::Timespec>,
     park: Box<types::Timespec>,
     bell: Box<u64>,
@@ -116,8 +116,8 @@ pub(super) struct Core {
 impl Core {
     /// # Errors
     /// The kernel refuses the ring or its buffers; see `probe` for what each errno means.
-    pub(super) fn new(sq_entries: u32, has_multishot_timeout: bool, tick: Duration) -> io::Result<Self> {
-        let ring = open_ring(sq_entries, RING_CQ_ENTRIES.max(sq_entries))?;
+    pub(super) fn new(options: &RingOptions) -> io::Result<Self> {
+        let ring = open_ring(options.sq_entries, options.cq_entries)?;
         let buffers = Buffers::register(&ring)?;
         Ok(Core {
             ring,
@@ -132,7 +132,8 @@ impl Core {
             sends_expected: 0,
             started: Instant::now(),
             now_ms: 0,
-            tick: Box::new(tick.into()),
+            fired_ms: 0,
+            tick: Box::new(options.tick.into()),
             park: Box::default(),
             bell: Box::new(0),
             alarm: Box::default(),
@@ -143,13 +144,10 @@ impl Core {
             bell_rang: false,
             is_called: false,
             called: None,
-            has_multishot_timeout,
+            has_multishot_timeout: options.has_multishot_timeout,
             stats: RingStats::default(),
         })
     }
-
-    /// Default queue size.
-    pub(super) const SQ_ENTRIES: u32 = RING_SQ_ENTRIES;
 
     // ---- submitting ------------------------------------------------------------------------------
 

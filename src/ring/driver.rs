@@ -177,6 +177,7 @@ impl Ring {
         if has_timer {
             self.core().stop_park_timer();
         }
+        self.core().catch_up(); // before tasks that were woken there run
         slept
     }
 

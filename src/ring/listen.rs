@@ -315,7 +315,7 @@ impl BindError {
             (AddrInUse, Address::Tcp(address)) => {
                 return Some(format!(
                     "another process listens on this port (see `ss -ltnp 'sport = :{}'`); end it, choose another port, or \
-                     join it with --share-port if it is an everycore of the same user",
+                     join it with --share-port, which needs an everycore of the same user there",
                     address.port()
                 ));
             }

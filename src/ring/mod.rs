@@ -16,6 +16,7 @@ mod driver;
 mod interest;
 pub mod listen;
 mod listener;
+pub mod passed;
 pub mod probe;
 pub mod rlimit;
 mod sleep;
@@ -33,6 +34,7 @@ pub use self::{
 };
 
 use self::{core::Core, tasks::Tasks};
+use crate::limits::{RING_CQ_ENTRIES, RING_SQ_ENTRIES};
 use std::{
     cell::{RefCell, RefMut},
     fmt,
@@ -49,6 +51,8 @@ use std::{
 pub struct RingOptions {
     /// Submission queue entries.
     pub sq_entries: u32,
+    /// Completion queue entries, no fewer than the submission queue's.
+    pub cq_entries: u32,
     /// How often a busy shard looks after glommio; at least 100 us.
     pub tick: Duration,
     /// Whether the kernel repeats timeouts by itself (6.4 and later).
@@ -61,7 +65,8 @@ pub struct RingOptions {
 impl Default for RingOptions {
     fn default() -> Self {
         RingOptions {
-            sq_entries: Core::SQ_ENTRIES,
+            sq_entries: RING_SQ_ENTRIES,
+            cq_entries: RING_CQ_ENTRIES,
             tick: crate::limits::TICK,
             has_multishot_timeout: true,
             is_ring_only: false,
@@ -101,7 +106,7 @@ impl Ring {
     /// # Panics
     /// If this thread has one already.
     pub fn with_doorbell(options: &RingOptions, bell: Doorbell) -> io::Result<Self> {
-        let core = Core::new(options.sq_entries, options.has_multishot_timeout, options.tick)?;
+        let core = Core::new(options)?;
         let tasks = Tasks::new(bell.clone());
         Ok(Ring(Rc::new(Inner { tasks, core: RefCell::new(core), bell, is_ring_only: options.is_ring_only })))
     }

@@ -1,6 +1,6 @@
 //! Sleeping on the shard's wheel. Floor 3.
 
-use super::{Ring, core::Timer, interest, wheel::Key};
+use super::{Ring, core::Timer, interest, tasks::wake_parked_driver, wheel::Key};
 use std::{
     future::Future,
     pin::Pin,
@@ -40,6 +40,7 @@ impl Future for Sleep {
             let key = core.wheel.insert(this.deadline_ms, Timer::Sleep(cx.waker().clone()));
             this.timer = Some((key, cx.waker().clone()));
             std::mem::drop(core);
+            wake_parked_driver(); // a task of glommio's may sleep here too, and this deadline may be the next
             std::mem::drop(old); // outside the borrow: a waker may own anything
         }
         interest::note();

@@ -12,11 +12,12 @@ use std::{
     future::{Future, poll_fn},
     io::{self, Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::net::UnixStream},
     rc::Rc,
     sync::mpsc,
+    task::Poll,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Runs one shard with `main` on its own thread and returns what it gives back.
@@ -165,6 +166,33 @@ fn tiny_submission_queue_serves_more_operations_than_it_holds() {
             assert_eq!(&back, b"at once");
         }
     });
+}
+
+#[test]
+fn overflown_completion_queue_loses_nothing_and_is_counted() {
+    let options = RingOptions { sq_entries: 4, cq_entries: 4, ..RingOptions::default() };
+    let pairs: Vec<_> = (0..64).map(|_| pair()).collect();
+    let stats = shard_with(options, |ring| async move {
+        let (mut clients, mut ends) = (Vec::new(), Vec::new());
+        for (client, server) in pairs {
+            let mut socket = ring.adopt(server.into());
+            assert!(future::poll_once(read(&mut socket)).await.is_none());
+            ends.push(socket);
+            clients.push(client);
+        }
+        ring.sleep(Duration::from_millis(1)).await; // all receives are in the kernel
+        for round in 0..3u8 {
+            for client in &mut clients {
+                client.write_all(&[round; 10]).unwrap();
+            }
+            for socket in &mut ends {
+                assert_eq!(read(socket).await.unwrap(), [round; 10]);
+            }
+        }
+        ring.stats()
+    });
+    assert_eq!(stats.bytes_in, 64 * 3 * 10);
+    assert!(stats.cq_overflows > 0, "{stats:?}");
 }
 
 #[test]
@@ -337,29 +365,24 @@ fn half_closed_peer_still_receives() {
 }
 
 #[test]
-fn exhausted_buffers_are_waited_out() {
-    // More bytes at once, on more sockets, than there are provided buffers.
-    let sockets = crate::limits::RECV_BUFFERS + 100;
-    let pairs: Vec<_> = (0..sockets).map(|_| pair()).collect();
-    let stats = shard(move |ring| async move {
-        let mut ends = Vec::new();
-        let mut clients = Vec::new();
-        for (client, server) in pairs {
-            let mut socket = ring.adopt(server.into());
-            assert!(future::poll_once(read(&mut socket)).await.is_none());
-            ends.push(socket);
-            clients.push(client);
+fn receives_without_a_buffer_are_armed_again() {
+    // In lock-step, so that one wait takes in more receives than there are buffers: as many as sends are expected.
+    const CONNECTIONS: usize = 3 * crate::limits::RECV_BUFFERS;
+    let ((), stats) = with_echo_server(RingOptions::default(), |address| {
+        let mut streams: Vec<_> = (0..CONNECTIONS).map(|_| TcpStream::connect(address).unwrap()).collect();
+        for round in 0..40u8 {
+            for stream in &mut streams {
+                stream.write_all(&[round; 5]).unwrap();
+            }
+            for stream in &mut streams {
+                let mut back = [0; 5];
+                stream.read_exact(&mut back).unwrap();
+                assert_eq!(back, [round; 5]);
+            }
         }
-        ring.sleep(Duration::from_millis(1)).await;
-        for client in &mut clients {
-            client.write_all(&[1; 100]).unwrap();
-        }
-        for socket in &mut ends {
-            assert_eq!(read(socket).await.unwrap(), [1; 100]);
-        }
-        ring.stats()
     });
-    assert_eq!(stats.bytes_in, sockets as u64 * 100);
+    assert_eq!(stats.bytes_in, CONNECTIONS as u64 * 40 * 5);
+    assert!(stats.enobufs > 0, "the test met no want of buffers: {stats:?}");
 }
 
 #[test]
@@ -485,6 +508,85 @@ fn glommio_work_is_awaited_from_ring_tasks() {
             ring.sleep(Duration::from_millis(1)).await;
         }
     });
+}
+
+#[test]
+fn sends_that_block_hold_nobody_up() {
+    const SOCKETS: u64 = 400;
+    let (full, _peers): (Vec<UnixStream>, Vec<UnixStream>) = (0..SOCKETS)
+        .map(|_| {
+            let (mut full, peer) = UnixStream::pair().unwrap();
+            full.set_nonblocking(true).unwrap();
+            while full.write(&[0; 4096]).is_ok() {}
+            full.set_nonblocking(false).unwrap();
+            (full, peer)
+        })
+        .unzip();
+    let ticks = shard(move |ring| async move {
+        ring.sleep(Duration::from_millis(20)).await;
+        let mut sockets: Vec<_> = full.into_iter().map(|full| ring.adopt(full.into())).collect();
+        for socket in &mut sockets {
+            let mut out = Outgoing::default();
+            out.buf.push(0);
+            socket.send(&mut out); // all in one turn, each for the first time
+        }
+        let before = ring.stats().ticks;
+        ring.sleep(Duration::from_millis(2)).await;
+        ring.stats().ticks - before
+    });
+    assert!(ticks < SOCKETS / 4, "the ring was waited for {ticks} ticks long");
+}
+
+#[test]
+fn sleep_in_a_task_of_glommio_is_not_overslept_by_a_parked_driver() {
+    let slept = shard(|ring| async move {
+        let sleeper = ring.clone();
+        let task = glommio::spawn_local(async move {
+            glommio::timer::sleep(Duration::from_millis(50)).await; // the driver parks meanwhile
+            let since = Instant::now();
+            sleeper.sleep(Duration::from_millis(5)).await;
+            since.elapsed()
+        });
+        future::or(task, async {
+            ring.sleep(Duration::from_secs(3)).await; // what the driver parked for
+            Duration::from_secs(3)
+        })
+        .await
+    });
+    assert!(slept < Duration::from_secs(2), "{slept:?}");
+}
+
+#[test]
+fn clock_is_right_for_a_task_that_glommio_wakes() {
+    let passed = shard(|ring| async move {
+        let before = ring.now_ms();
+        glommio::timer::sleep(Duration::from_millis(300)).await; // the driver parks meanwhile
+        ring.now_ms() - before
+    });
+    assert!(passed >= 290, "by the ring's clock {passed} ms of 300 have passed");
+}
+
+#[test]
+fn bytes_that_came_before_a_late_deadline_are_read_first() {
+    let (mut client, server) = pair();
+    let has_read = shard(move |ring| async move {
+        let mut socket = ring.adopt(server.into());
+        glommio::spawn_local(async move {
+            glommio::timer::sleep(Duration::from_millis(20)).await; // the driver parks meanwhile
+            client.write_all(b"in time").unwrap();
+            thread::sleep(Duration::from_millis(200)); // the machine stops
+            client
+        })
+        .detach();
+        socket.set_deadline(socket.now_ms() + 100);
+        let mut into = Vec::new();
+        poll_fn(|cx| match socket.poll_read(cx, &mut into) {
+            Poll::Ready(read) => Poll::Ready(read.is_ok()),
+            Poll::Pending => socket.poll_deadline(cx).map(|()| false),
+        })
+        .await
+    });
+    assert!(has_read);
 }
 
 #[test]

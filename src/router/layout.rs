@@ -23,7 +23,14 @@ impl Router {
         let mut flat = Router::new();
         let beside = self.beside.take();
         flat.absorb("", self);
-        if let Some(beside) = beside {
+        if let Some(mut beside) = beside {
+            beside.endpoints.retain(|own| {
+                let is_taken = flat.endpoints.iter().any(|other| other.path == own.path && other.method == own.method);
+                if is_taken {
+                    flat.problems.push(RouteProblem::BuiltIn { path: own.path.clone() });
+                }
+                !is_taken
+            });
             flat.absorb("", *beside);
         }
         let Router { endpoints, fallbacks, mut error_pages, mut problems, .. } = flat;

@@ -54,6 +54,11 @@ pub enum RouteProblem {
         /// The method; `None`: both are for any method.
         method: Option<Method>,
     },
+    /// A path has a handler for GET, and the server's own endpoint is there too.
+    BuiltIn {
+        /// The path.
+        path: String,
+    },
     /// Two fallbacks for the same paths.
     SecondFallback {
         /// Where the second one's router is nested.
@@ -91,6 +96,11 @@ impl fmt::Display for RouteProblem {
             RouteProblem::SecondHandler { path, method: None } => {
                 write!(f, "`{path}` has two handlers for any method")
             }
+            RouteProblem::BuiltIn { path } => write!(
+                f,
+                "`GET {path}` has a handler, and is an endpoint of the server's own: turn that off or put it elsewhere \
+                 (a flag such as --healthz, or `ServerConfig::endpoints`), or choose another path"
+            ),
             RouteProblem::SecondFallback { prefix } => write!(f, "`{prefix}` has two fallbacks"),
             RouteProblem::SecondErrorPage => f.write_str("there are two error pages, an app has one"),
         }

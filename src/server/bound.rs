@@ -14,10 +14,18 @@ pub(super) struct Bound {
     listeners: Vec<(Listeners, Purpose)>,
 }
 
+/// A listener that the caller made, for [`bind`].
+pub(super) fn adopt(listener: TcpListener) -> io::Result<(OwnedFd, Address)> {
+    // A ring answers EAGAIN at once for a non-blocking listener, instead of waiting.
+    listener.set_nonblocking(false)?;
+    let address = Address::Tcp(listener.local_addr()?);
+    Ok((listener.into(), address))
+}
+
 /// Binds every address for every shard, or none.
 pub(super) fn bind(
     config: &ServerConfig,
-    adopted: Vec<TcpListener>,
+    adopted: Vec<(OwnedFd, Address)>,
     tcp: Vec<(Address, TcpFactory)>,
     plan: &ShardPlan,
 ) -> Result<Bound, Error> {
@@ -27,9 +35,8 @@ pub(super) fn bind(
     for address in &config.listen {
         listeners.push((bind_all(address, shards, &options).map_err(Error::Bind)?, Purpose::Http));
     }
-    for listener in adopted {
-        let address = Address::Tcp(listener.local_addr().map_err(Error::Host)?);
-        let fds = (0..shards).map(|_| listener.try_clone().map(OwnedFd::from));
+    for (listener, address) in adopted {
+        let fds = (0..shards).map(|_| listener.try_clone());
         let fds = fds.collect::<io::Result<Vec<_>>>().map_err(Error::Host)?;
         listeners.push((Listeners { address, fds, socket_file: None }, Purpose::Http));
     }

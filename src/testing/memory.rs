@@ -29,7 +29,7 @@
 
 use crate::{
     http::{ConnAddrs, ConnInfo, PeerAddr},
-    limits::{TEST_READ_BYTES_MAX, TEST_TURNS_MAX},
+    limits::{INBOX_HIGH_BYTES, TEST_READ_BYTES_MAX, TEST_TURNS_MAX},
     transport::{Outgoing, Transport},
 };
 use std::{
@@ -303,8 +303,8 @@ impl Transport for Memory {
         if len > 0 {
             into.extend_from_slice(&state.inbox[state.inbox_at..state.inbox_at + len]);
             state.inbox_at += len;
-            if state.unread() == 0 {
-                state.inbox.clear();
+            if state.unread() == 0 || state.inbox_at >= INBOX_HIGH_BYTES {
+                state.inbox.drain(..state.inbox_at);
                 state.inbox_at = 0;
             }
             return Poll::Ready(Ok(len));

@@ -23,9 +23,11 @@
 //! ```
 //!
 //! What a handler can wait for here: its request's body, and whatever wakes it by itself (a channel, a thread, another
-//! handler). What it cannot: glommio's files, timers and blocking calls, and a [`Shard`](crate::Shard)'s sleeps and
-//! messages, which need a running server; a handler that polls them here panics, and answers 500. Give such a handler
-//! what it uses as a closure or a trait, or test it against [`Server::start`](crate::Server::start) on port 0.
+//! handler). What it cannot: glommio's files, timers and blocking calls, which need a running server; a handler that
+//! polls them here panics ("cannot access a scoped thread local variable"), and answers 500. Nor is there a
+//! [`Shard`](crate::Shard): build routes in a function of their own, and give it what they use as a closure or a trait
+//! (`impl Fn(Message)` in place of the shard that sends it). Or test against [`Server::start`](crate::Server::start) on
+//! port 0.
 
 mod answer;
 mod client;

@@ -154,13 +154,18 @@ impl Core {
         self.started.elapsed().as_millis() as u64
     }
 
+    /// Reads the clock. What is due fires with the next [`Core::advance`], when bytes that came before are in too.
+    pub(in crate::ring) fn catch_up(&mut self) {
+        self.now_ms = self.read_clock_ms();
+    }
+
     /// Reads the clock and fires what is due.
     pub(in crate::ring) fn advance(&mut self) {
-        let now_ms = self.read_clock_ms();
-        if now_ms == self.now_ms {
+        self.catch_up();
+        if self.now_ms == self.fired_ms {
             return;
         }
-        self.now_ms = now_ms;
+        self.fired_ms = self.now_ms;
         let Core { wheel, socks, wakes, .. } = self;
         wheel.advance(self.now_ms, &mut |_, timer| match timer {
             Timer::Sleep(waker) => wakes.push(waker),

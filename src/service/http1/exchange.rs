@@ -11,7 +11,7 @@ use super::{Asked, CloseCause, Connection, Next, broken, incoming::Incoming, rea
 use crate::{
     handler::Reply,
     http::{Body, BodyError, BodyFraming, Response, StatusCode, encode_chunk_prefix},
-    limits::{ANSWERS_HELD_BYTES, COPIED_BODY_BYTES_MAX, DISCARD_BYTES_MAX},
+    limits::{ANSWERS_HELD_BYTES, COPIED_BODY_BYTES_MAX, DISCARD_BYTES_MAX, INPUT_AHEAD_BYTES_MAX},
     ring::HandlerWait,
     stats::Count,
     transport::{Transport, take_buffer},
@@ -155,7 +155,7 @@ impl<T: Transport> Connection<T> {
             None => {}
         }
         let (framing, mut next) = self.write_head(&response, asked);
-        if let (true, Next::Close(cause)) = (is_unread, next) {
+        if let (true, Next::Close(cause) | Next::Linger(cause)) = (is_unread, next) {
             next = Next::Linger(self.broken.unwrap_or(cause));
         }
         match self.write_body(response.into_body(), framing) {
@@ -258,7 +258,8 @@ impl<T: Transport> Connection<T> {
             if self.is_eof {
                 return Poll::Pending; // half-closed: the handler goes on
             }
-            if self.at == self.input.len() {
+            // Where the client is faster than the reader, the input is never used up.
+            if self.at == self.input.len() || self.at >= INPUT_AHEAD_BYTES_MAX {
                 self.compact();
             }
             match self.io.poll_read(cx, &mut self.input) {

@@ -74,6 +74,8 @@ struct Asked {
     version: Version,
     head_only: bool,
     keep_alive: bool,
+    /// The client will send nothing more: it announced the close, or asked with HTTP/1.0.
+    is_clients_last: bool,
 }
 
 struct Connection<T> {
@@ -207,6 +209,7 @@ impl<T: Transport> Connection<T> {
             version: head.version(),
             head_only: *head.method() == Method::HEAD,
             keep_alive: head.keep_alive() && !is_last,
+            is_clients_last: !head.keep_alive(),
         };
         let (body, incoming) = match head.framing() {
             Framing::None => (Body::empty(), None),
@@ -251,15 +254,17 @@ impl<T: Transport> Connection<T> {
         let how = Encoding { version: asked.version, head_only: asked.head_only, keep_alive, server_and_date: &date };
         let framing = encode_head(&mut self.out.buf, response, &how);
         let closes = !keep_alive || response.is_closing() || framing == BodyFraming::UntilClose;
-        let next = match closes {
-            false => Next::Request,
-            true if self.context.is_draining() => Next::Close(CloseCause::Drained),
-            true if self.context.config.requests_per_connection_max.is_some_and(|max| self.requests >= max) => {
-                Next::Close(CloseCause::RequestsMax)
-            }
-            true => Next::Close(CloseCause::ServerClosed),
+        if !closes {
+            return (framing, Next::Request);
+        }
+        let is_over = self.context.config.requests_per_connection_max.is_some_and(|max| self.requests >= max);
+        let cause = match self.context.is_draining() {
+            true => CloseCause::Drained,
+            false if is_over => CloseCause::RequestsMax,
+            false => CloseCause::ServerClosed,
         };
-        (framing, next)
+        // A client that did not announce the close may have sent its next requests before it hears of it.
+        (framing, if asked.is_clients_last { Next::Close(cause) } else { Next::Linger(cause) })
     }
 
     /// Writes a body that is in memory; gives one back that has to be streamed.
@@ -292,7 +297,11 @@ impl<T: Transport> Connection<T> {
     fn refuse(&mut self, reject: Reject, head_only: bool) -> Next {
         let status = reject.status();
         self.context.counters.rejects.by_status(status.as_u16()).add(1);
-        self.answer_error(status, reject.reason(), Asked { version: Version::Http11, head_only, keep_alive: false });
+        self.answer_error(
+            status,
+            reject.reason(),
+            Asked { version: Version::Http11, head_only, keep_alive: false, is_clients_last: false },
+        );
         Next::Linger(match reject {
             Reject::HeadTimedOut => CloseCause::HeaderTimeout,
             _ => CloseCause::Rejected,

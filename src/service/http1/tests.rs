@@ -307,6 +307,13 @@ fn pipelined_answers_leave_in_one_send() {
 }
 
 #[test]
+fn empty_line_after_the_last_request_is_not_answered() {
+    let mut talk = Talk::new(router());
+    talk.send(get("/a") + "\r\n").expect(text("/a")).end().expect("").expect_closing(Closing::Closed);
+    talk.expect_counts("requests 1, closed.peer_closed 1, 2xx 1");
+}
+
+#[test]
 fn answers_keep_the_order_of_requests() {
     let (router, gate, _) = gated();
     let mut talk = Talk::new(router);
@@ -321,19 +328,34 @@ fn connection_closes_when_either_side_asks() {
     let http10 = |line: &str| format!("GET /a HTTP/1.0\r\n{line}\r\n");
     let kept = text("/a").replacen("S\r\n", "S\r\nConnection: keep-alive\r\n", 1);
     let cases = [
-        (router(), "GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".into(), last(&text("/a")), true),
-        (router(), http10(""), last(&text("/a")), true),
-        (router(), http10("Connection: keep-alive\r\n"), kept, false),
-        (close, get("/"), last(&text("bye")), true),
+        (
+            router(),
+            "GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".into(),
+            last(&text("/a")),
+            Closing::Closed,
+        ),
+        (router(), http10(""), last(&text("/a")), Closing::Closed),
+        (router(), http10("Connection: keep-alive\r\n"), kept, Closing::Open),
+        // It may have sent more before it hears of this.
+        (close, get("/"), last(&text("bye")), Closing::Shut),
     ];
-    for (router, request, answer, closes) in cases {
+    for (router, request, answer, closing) in cases {
         let mut talk = Talk::new(router);
-        talk.send(request).expect(answer);
-        match closes {
-            true => talk.expect_closing(Closing::Closed).expect_counts("requests 1, closed.server_closed 1, 2xx 1"),
-            false => talk.expect_closing(Closing::Open).expect_counts("requests 1, active 1, 2xx 1"),
+        talk.send(request).expect(answer).expect_closing(closing);
+        match closing {
+            Closing::Open => talk.expect_counts("requests 1, active 1, 2xx 1"),
+            _ => talk.end().expect_counts("requests 1, closed.server_closed 1, 2xx 1"),
         };
     }
+}
+
+#[test]
+fn answer_that_closes_unasked_survives_what_the_client_had_sent_by_then() {
+    let mut talk = Talk::with(router(), Http1Config { requests_per_connection_max: Some(1), ..config() });
+    talk.window(10).send(get("/a")); // the answer is on its way
+    talk.send(get("/b")).window(1000).expect(last(&text("/a"))).expect_closing(Closing::Shut);
+    talk.send(get("/c")).expect("").end().expect_closing(Closing::Closed);
+    talk.expect_counts("requests 1, closed.requests_max 1, 2xx 1");
 }
 
 #[test]
@@ -349,8 +371,8 @@ fn closing_answer_survives_what_the_client_sends_after_it() {
 fn requests_per_connection_are_counted_to_the_limit() {
     let mut talk = Talk::with(router(), Http1Config { requests_per_connection_max: Some(3), ..config() });
     talk.send(get("/1")).send(get("/2")).expect(text("/1") + &text("/2"));
-    talk.send(get("/3")).expect(last(&text("/3"))).expect_closing(Closing::Closed);
-    talk.expect_counts("requests 3, closed.requests_max 1, 2xx 3");
+    talk.send(get("/3")).expect(last(&text("/3"))).expect_closing(Closing::Shut);
+    talk.end().expect_counts("requests 3, closed.requests_max 1, 2xx 3");
 }
 
 #[test]
@@ -919,7 +941,10 @@ fn stream_is_framed_as_version_and_length_have_it() {
         feed.push(Bytes::from_static(b"de"));
         talk.expect(second);
         feed.end(Vec::new());
-        talk.expect(end).expect_closing(if keeps { Closing::Open } else { Closing::Closed });
+        talk.expect(end).expect_closing(if keeps { Closing::Open } else { Closing::Shut });
+        if !keeps {
+            talk.end();
+        }
         let ending = if keeps { "active 1" } else { "closed.server_closed 1" };
         talk.expect_counts(&format!("requests 1, {ending}, 2xx 1"));
         // The answer to HEAD ends with its head, and drops the body.
@@ -1006,9 +1031,9 @@ fn draining_answers_close() {
     kept.send(get("/a")).expect(text("/a"));
     works.drain();
     kept.drain().expect_closing(Closing::Open).advance(DRAIN_IDLE_GRACE_MS - 1);
-    kept.send(get("/b")).expect(last(&text("/b"))).expect_closing(Closing::Closed);
+    kept.send(get("/b")).expect(last(&text("/b"))).expect_closing(Closing::Shut).end();
     gate.open();
-    works.expect(last(&text("waited"))).expect_closing(Closing::Closed);
+    works.expect(last(&text("waited"))).expect_closing(Closing::Shut).end();
     let mut fresh = Talk::to(context);
     fresh.send([get("/c"), get("/d")].concat()).expect(last(&text("/c"))).end().expect_closing(Closing::Closed);
     fresh.expect_counts("requests 4, closed.drained 3, closed.error 1, 2xx 4");
@@ -1026,9 +1051,51 @@ fn draining_closes_idle_connections_after_a_grace() {
 }
 
 #[test]
+fn request_of_a_synchronous_handler_allocates_nothing() {
+    let mut talk = Talk::new(Router::new().get("/yo", |_| "Hey!"));
+    let one = "GET /yo HTTP/1.1\r\nHost: x\r\n\r\n";
+    let mut count = |requests: usize| {
+        let bytes = one.repeat(requests);
+        talk.send(&bytes).received();
+        let mut received = 0;
+        let counted = allocation_counter::measure(|| received = talk.send(&bytes).wire.take_received().len());
+        assert!(received > requests * 100);
+        counted.count_total
+    };
+    // The wire in memory allocates, a fixed number of times a turn; what a request costs is the difference.
+    let (few, many) = (count(10), count(110));
+    assert!(many <= few + 10, "100 requests more took {} allocations more", many - few);
+}
+
+#[test]
 fn draining_leaves_a_head_under_way_its_time() {
     let mut talk = Talk::new(router());
     talk.send("GET /a HTTP/1.1\r\n").drain().advance(HEAD_MS - 1).send("Host: x\r\n\r\n");
-    talk.expect(last(&text("/a"))).expect_closing(Closing::Closed);
+    talk.expect(last(&text("/a"))).expect_closing(Closing::Shut).end();
     talk.expect_counts("requests 1, closed.drained 1, 2xx 1");
+}
+
+// ---- memory --------------------------------------------------------------------------------------
+
+#[test]
+fn streamed_body_is_not_kept_however_it_is_cut() {
+    // The client is always ahead of the service, and takes the echo slowly.
+    for (piece, window) in [(8_256, 65_536), (70_000, 65_536), (1_000, 65_536), (100_000, 30_000)] {
+        let mut talk = Talk::new(Router::new().post("/", |req: Request| Response::stream(req.into_body())));
+        talk.window(0);
+        talk.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000000\r\n\r\n");
+        let bytes = vec![b'x'; piece];
+        let held = allocation_counter::measure(|| {
+            let (mut sent, mut taken) = (0, 0);
+            while taken < 8 << 20 {
+                while sent < taken + 250_000 {
+                    talk.send(&bytes);
+                    sent += piece;
+                }
+                talk.window(window);
+                taken += talk.wire.take_received().len();
+            }
+        });
+        assert!(held.bytes_max < 4 << 20, "pieces of {piece}, window {window}: {} bytes", held.bytes_max);
+    }
 }

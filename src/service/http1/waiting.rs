@@ -42,7 +42,8 @@ impl<T: Transport> Connection<T> {
             }
         }
         if self.is_eof {
-            if !self.unread().is_empty() {
+            // Empty lines after the last request are no request (RFC 9112 §2.2).
+            if self.unread().iter().any(|byte| !b"\r\n".contains(byte)) {
                 return Poll::Ready(Ok(self.refuse(Reject::Incomplete, false)));
             }
             // Not before it has all its answers: what is handed over but not sent would be lost.
