@@ -9,7 +9,7 @@
 //! use std::{cell::Cell, rc::Rc};
 //!
 //! fn main() -> Result<(), everycore::Error> {
-//!     Server::bind("127.0.0.1:8080").run(|shard| {
+//!     Server::bind("127.0.0.1:8080").handle_signals().run(|shard| {
 //!         let id = shard.id();
 //!         let served = Rc::new(Cell::new(0u64)); // this shard's own
 //!         Router::new()

@@ -49,7 +49,7 @@ use std::{
 /// use std::{cell::Cell, rc::Rc};
 ///
 /// fn main() -> Result<(), everycore::Error> {
-///     Server::bind("0.0.0.0:8080").run(|_shard| {
+///     Server::bind("0.0.0.0:8080").handle_signals().run(|_shard| {
 ///         let served = Rc::new(Cell::new(0u64)); // built on this core, never shared
 ///         Router::new()
 ///             .get("/yo", |req: Request| async move {

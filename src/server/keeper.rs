@@ -53,7 +53,7 @@ impl Keeper {
         let result = self.serve();
         match self.peers.connections() {
             0 => {}
-            left => log::warn!("ending with {left} connections open: what they were at is lost"),
+            left => log::warn!("ending with connections open: {left}; what they were at is lost"),
         }
         let ended = stop_all(&self.peers, std::mem::take(&mut self.threads), &self.heard);
         if let Some(signals) = signals {
