@@ -35,6 +35,7 @@
 //! | serve a protocol of your own | [`Server::tcp`] |
 //! | shut down, read the addresses, read the counters | [`Server::start`], [`Running`], [`Handle`] |
 //! | test handlers without sockets | [`testing`] |
+//! | measure a server | [`load`] |
 //! | change limits and deadlines | [`Server::configure`], [`config::ServerConfig`], [`limits`] |
 //!
 //! # What a handler must know
