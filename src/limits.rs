@@ -263,3 +263,16 @@ pub const ECHO_ONCE_TIMEOUT: Duration = Duration::from_secs(10);
 pub const HEALTHCHECK_TIMEOUT: Duration = Duration::from_secs(3);
 /// Bytes of an answer that `healthcheck` reads in search of its status.
 pub const HEALTHCHECK_ANSWER_BYTES_MAX: usize = 8 * 1024;
+
+// ---- stats ---------------------------------------------------------------------------------------
+
+/// Ages by which open connections are counted, in ms: a second, ten, a minute, ten, an hour; and older.
+pub const AGES_MS: [u64; 5] = [1_000, 10_000, 60_000, 600_000, 3_600_000];
+/// Seconds back that a shard keeps its counts, for the rates of the last 1, 10 and 60 s.
+pub const RECENT_SECONDS_MAX: usize = 60;
+/// How often a shard puts its service times aside, so that those of the last one to two such spans can be told.
+pub const RECENT_TIMES_SECONDS: u64 = 10;
+/// Counters and histograms that an author may name on a shard.
+pub const METRICS_MAX: usize = 256;
+/// Bytes of the name of one.
+pub const METRIC_NAME_BYTES_MAX: usize = 128;

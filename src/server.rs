@@ -178,7 +178,7 @@ impl Server {
 
         let mut bound = bind(&config, self.adopted, self.tcp, &plan)?;
         config.listen = bound.http_addresses();
-        let about = Arc::new(About::new(&config, engine(&checked)));
+        let about = Arc::new(About::new(&config, engine(&checked), connections_max, host.quota));
         let installed = about.clone();
         let factory: Factory = Arc::new(move |shard| install(factory(shard.clone()), &shard, &installed));
 
@@ -316,7 +316,7 @@ impl Handle {
         drop(sender);
         let next = || answers.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok();
         let answers = std::iter::from_fn(next).collect();
-        ServerSnapshot::new(self.about.started.elapsed().as_secs(), self.about.engine.clone(), count, answers)
+        self.about.merge(count, answers)
     }
 }
 

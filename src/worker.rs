@@ -175,7 +175,7 @@ impl Worker {
                         self.serve(fd, listener);
                     }
                     Mail::Ask { question, reply } => self.shard.answer(question, &reply),
-                    Mail::Answer { question, stats } => self.shard.take_answer(question, *stats),
+                    Mail::Answer { question, report } => self.shard.take_answer(question, *report),
                     Mail::Message(message) => self.shard.deliver(message),
                     Mail::Drain => self.clone().start_drain(setup.notes.clone()),
                     Mail::Stop => return,

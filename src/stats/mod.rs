@@ -4,9 +4,13 @@
 //! [`ServerSnapshot`]. Not here: asking the shards, and writing JSON or Prometheus text.
 
 mod counters;
+mod custom;
 mod histogram;
+mod recent;
 mod snapshot;
 
 pub use counters::*;
+pub use custom::{Counter, Durations, Metrics, Registry};
 pub use histogram::Histogram;
-pub use snapshot::{Engine, SCHEMA, ServerSnapshot, ShardStats};
+pub use recent::{Recent, Sample};
+pub use snapshot::*;

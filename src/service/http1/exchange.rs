@@ -17,7 +17,7 @@ use crate::{
     limits::{ANSWERS_HELD_BYTES, BODY_READ_BYTES_MAX, COPIED_BODY_BYTES_MAX, DISCARD_BYTES_MAX},
     ring::HandlerWait,
     stats::Count,
-    transport::{Transport, take_buffer},
+    transport::{self, Transport, take_buffer},
 };
 use bytes::Bytes;
 use std::{
@@ -40,6 +40,16 @@ enum Phase {
     Ready(Option<Response>),
     Streaming { body: Body, framing: BodyFraming, next: Next, wait: HandlerWait },
     Discarding { next: Next, budget: usize },
+}
+
+impl Phase {
+    /// As an operator sees it.
+    fn shown(&self) -> transport::Phase {
+        match self {
+            Phase::Handling { .. } | Phase::Ready(_) => transport::Phase::InHandler,
+            Phase::Streaming { .. } | Phase::Discarding { .. } => transport::Phase::Writing,
+        }
+    }
 }
 
 /// A request body on its way to its reader.
@@ -156,6 +166,7 @@ impl<T: Transport> Connection<T> {
         cx: &mut task::Context<'_>,
     ) -> Poll<Result<Next, CloseCause>> {
         loop {
+            self.set_phase(exchange.phase.shown());
             match &mut exchange.phase {
                 Phase::Handling { handler, wait } => {
                     match catch_unwind(AssertUnwindSafe(|| wait.poll(handler.as_mut(), cx))) {
@@ -174,6 +185,7 @@ impl<T: Transport> Connection<T> {
                 }
                 Phase::Streaming { body, framing, next, wait } => match self.poll_streaming(body, *framing, wait, cx) {
                     Poll::Ready(Ok(())) => {
+                        self.note_answered();
                         let next = *next;
                         exchange.phase = Phase::Discarding { next, budget: DISCARD_BYTES_MAX };
                         continue;
@@ -221,7 +233,10 @@ impl<T: Transport> Connection<T> {
         }
         match self.write_body(response.into_body(), framing) {
             Some(body) => Phase::Streaming { body, framing, next, wait: HandlerWait::default() },
-            None => Phase::Discarding { next, budget: DISCARD_BYTES_MAX },
+            None => {
+                self.note_answered();
+                Phase::Discarding { next, budget: DISCARD_BYTES_MAX }
+            }
         }
     }
 
@@ -435,6 +450,7 @@ impl<T: Transport> Connection<T> {
                 self.context.counters.handlers_dropped.add(1);
                 let asked = Asked { keep_alive: false, ..exchange.asked };
                 self.answer_error(StatusCode::SERVICE_UNAVAILABLE, "the handler did not answer in time", asked);
+                self.note_answered();
                 return Poll::Ready(Ok(Next::Linger(CloseCause::HandlerTimeout)));
             }
             deadline = due;

@@ -37,7 +37,7 @@ use crate::{
         ANSWERS_HELD_BYTES, COPIED_BODY_BYTES_MAX, DRAIN_IDLE_GRACE_MS, INPUT_AHEAD_BYTES_MAX, LINGER_TIMEOUT_MS,
     },
     stats::{CloseCause, Count},
-    transport::{Outgoing, Transport, give_buffer, take_buffer},
+    transport::{Outgoing, Phase, Transport, give_buffer, take_buffer},
 };
 use bytes::Bytes;
 use std::{
@@ -111,6 +111,10 @@ struct Connection<T> {
     info: Option<Rc<ConnInfo>>,
     /// When the present wait began, for the idle and the header deadline.
     waiting_since: u64,
+    /// When the head of the request at work was complete, in ns.
+    head_ns: u64,
+    /// What the transport was told last.
+    phase: Phase,
     stall: Stall,
 }
 
@@ -138,7 +142,24 @@ impl<T: Transport> Connection<T> {
             listener,
             info: None,
             waiting_since,
+            head_ns: 0,
+            phase: Phase::Idle,
             stall: Stall::default(),
+        }
+    }
+
+    fn set_phase(&mut self, phase: Phase) {
+        if phase != self.phase {
+            self.phase = phase;
+            self.io.set_phase(phase);
+        }
+    }
+
+    /// The request at work is answered: all is written, and some of it may be sent already.
+    fn note_answered(&mut self) {
+        match self.out.is_empty() {
+            true => self.io.note_answered(self.head_ns),
+            false => self.out.note_answered(self.head_ns),
         }
     }
 
@@ -197,6 +218,7 @@ impl<T: Transport> Connection<T> {
         let counters = &self.context.counters;
         counters.requests.add(1);
         self.requests += 1;
+        self.head_ns = self.io.now_ns();
         let is_last = self.context.is_draining()
             || self.context.config.requests_per_connection_max.is_some_and(|max| self.requests >= max);
         let asked = Asked {
@@ -230,7 +252,10 @@ impl<T: Transport> Connection<T> {
     fn answer(&mut self, response: Response, asked: Asked) -> Responded {
         let (framing, next) = self.write_head(&response, asked);
         match self.write_body(response.into_body(), framing) {
-            None => Responded::Now(next),
+            None => {
+                self.note_answered();
+                Responded::Now(next)
+            }
             Some(body) => Responded::Later(Box::new(Exchange::streaming(body, framing, next, asked))),
         }
     }
@@ -300,6 +325,7 @@ impl<T: Transport> Connection<T> {
         log::error!("a handler panicked; the client got 500");
         let asked = Asked { keep_alive: false, ..asked };
         self.answer_error(StatusCode::INTERNAL_SERVER_ERROR, "the handler of this request failed", asked);
+        self.note_answered();
         Next::Linger(CloseCause::Error)
     }
 
@@ -334,6 +360,7 @@ impl<T: Transport> Connection<T> {
             self.waiting_since = self.io.now_ms();
             self.is_partial = is_partial;
         }
+        self.set_phase(if is_partial { Phase::ReadingHead } else { Phase::Idle });
         poll_fn(|cx| self.poll_fill(cx)).await
     }
 
@@ -455,6 +482,7 @@ impl<T: Transport> Connection<T> {
 
     /// Sends what is written, and closes so that the peer can read it.
     async fn finish(mut self, cause: CloseCause, lingers: bool) -> CloseCause {
+        self.set_phase(Phase::Writing);
         let lingers = (lingers || !self.unread().is_empty()) && !self.is_eof;
         let sent = poll_fn(|cx| {
             loop {

@@ -3,6 +3,8 @@
 //! The shard that is asked asks the others over their mailboxes and merges what comes back in time; a shard that is
 //! late is listed as missing, never waited for.
 
+mod process;
+
 use crate::{
     config::{Endpoints, ServerConfig},
     handler::Reply,
@@ -10,21 +12,26 @@ use crate::{
     limits::ANSWER_PATIENCE,
     router::Router,
     shard::Shard,
-    stats::{Engine, ServerSnapshot},
+    stats::{Engine, Process, ServerFacts, ServerSnapshot, ShardReport},
+    topology::Quota,
 };
 use std::{
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Instant,
+    time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
 /// What the endpoints have to know of the server.
 #[derive(Debug)]
 pub(crate) struct About {
-    pub(crate) started: Instant,
-    pub(crate) engine: Engine,
+    started: Instant,
+    started_unix_s: u64,
+    engine: Engine,
+    connections_max: usize,
+    quota: Option<Quota>,
     pub(crate) is_draining: AtomicBool,
     /// By listener: whether the stats may be read through it.
     pub(crate) shows_stats: Vec<bool>,
@@ -32,10 +39,13 @@ pub(crate) struct About {
 }
 
 impl About {
-    pub(crate) fn new(config: &ServerConfig, engine: Engine) -> Self {
+    pub(crate) fn new(config: &ServerConfig, engine: Engine, connections_max: usize, quota: Option<Quota>) -> Self {
         About {
             started: Instant::now(),
+            started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
             engine,
+            connections_max,
+            quota,
             is_draining: AtomicBool::new(false),
             shows_stats: config.listen.iter().map(|address| config.stats.is_on_at(address)).collect(),
             endpoints: config.endpoints.clone(),
@@ -43,9 +53,25 @@ impl About {
     }
 
     /// All shards' counters, merged.
-    pub(crate) async fn snapshot(&self, shard: &Shard) -> ServerSnapshot {
+    async fn snapshot(&self, shard: &Shard) -> ServerSnapshot {
         let answers = shard.ask_all(ANSWER_PATIENCE).await;
-        ServerSnapshot::new(self.started.elapsed().as_secs(), self.engine.clone(), shard.count(), answers)
+        self.merge(shard.count(), answers)
+    }
+
+    /// What the shards answered, with what is known of the server.
+    pub(crate) fn merge(&self, shard_count: usize, answers: Vec<ShardReport>) -> ServerSnapshot {
+        let facts = ServerFacts {
+            uptime_s: self.started.elapsed().as_secs(),
+            is_draining: self.is_draining(),
+            connections_max: self.connections_max as u64,
+            access_log_dropped: 0,
+            engine: self.engine.clone(),
+            process: Process {
+                started_unix_s: self.started_unix_s,
+                ..process::read(Path::new("/"), self.quota.as_ref())
+            },
+        };
+        ServerSnapshot::new(facts, shard_count, answers)
     }
 
     fn is_draining(&self) -> bool {
