@@ -276,3 +276,7 @@ pub const RECENT_TIMES_SECONDS: u64 = 10;
 pub const METRICS_MAX: usize = 256;
 /// Bytes of the name of one.
 pub const METRIC_NAME_BYTES_MAX: usize = 128;
+/// Open connections of the listener for the stats, a shard.
+pub const STATS_CONNECTIONS_MAX: usize = 32;
+
+const _: () = assert!(STATS_CONNECTIONS_MAX < FILES_RESERVED);

@@ -9,7 +9,7 @@
 
 use crate::{
     config::{Address, ConfigError, ServerConfig},
-    endpoints::{About, install},
+    endpoints::{About, for_operators, install},
     error::Error,
     limits::{ANSWER_PATIENCE, START_PATIENCE},
     preflight::{Preflight, preflight},
@@ -181,6 +181,8 @@ impl Server {
         let about = Arc::new(About::new(&config, engine(&checked), connections_max, host.quota));
         let installed = about.clone();
         let factory: Factory = Arc::new(move |shard| install(factory(shard.clone()), &shard, &installed));
+        let installed = about.clone();
+        let stats_factory: Factory = Arc::new(move |shard| for_operators(&shard, &installed));
 
         let (peers, ends) = Peers::new(shards).map_err(Error::Host)?;
         let peers = Arc::new(peers);
@@ -196,6 +198,7 @@ impl Server {
                 features: checked.features.clone(),
                 listeners: bound.take_shard(id),
                 factory: factory.clone(),
+                stats_factory: stats_factory.clone(),
                 peers: peers.clone(),
                 mailbox,
                 doorbell,
@@ -214,7 +217,7 @@ impl Server {
             stop_all(&peers, threads);
             return Err(error);
         }
-        let addresses = bound.addresses();
+        let (addresses, stats_address) = (bound.addresses(), bound.stats_address());
         let signals = self.handles_signals.then(|| hear_signals(&notes)).transpose().map_err(Error::Host);
         let signals = match signals {
             Ok(signals) => signals,
@@ -228,7 +231,7 @@ impl Server {
         let keeper = Keeper { peers, about, config, threads, heard, _sockets: bound };
         let keeper = thread::Builder::new().name("everycore".into()).spawn(move || keeper.keep(signals));
         let keeper = keeper.map_err(Error::Host)?;
-        Ok(Running { handle, keeper, addresses, plan, preflight: checked, connections_max })
+        Ok(Running { handle, keeper, addresses, stats_address, plan, preflight: checked, connections_max })
     }
 }
 
@@ -246,6 +249,7 @@ pub struct Running {
     handle: Handle,
     keeper: JoinHandle<Result<(), Error>>,
     addresses: Vec<Address>,
+    stats_address: Option<Address>,
     plan: ShardPlan,
     preflight: Preflight,
     connections_max: usize,
@@ -255,6 +259,11 @@ impl Running {
     /// The addresses it listens at, in the order they were given, with the ports the kernel chose.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
+    }
+
+    /// The address of the listener for the stats, if there is one; see `stats_listen` of [`ServerConfig`].
+    pub fn stats_address(&self) -> Option<&Address> {
+        self.stats_address.as_ref()
     }
 
     /// Its shards and their cores.
@@ -354,6 +363,10 @@ fn bind(
     for (address, factory) in tcp {
         listeners.push((bind_all(&address, shards, &options).map_err(Error::Bind)?, Purpose::Tcp(factory)));
     }
+    // Last: the others' numbers are those of their addresses.
+    if let Some(address) = &config.stats_listen {
+        listeners.push((bind_all(address, shards, &options).map_err(Error::Bind)?, Purpose::Stats));
+    }
     Ok(Bound { listeners })
 }
 
@@ -365,12 +378,20 @@ impl Bound {
     }
 
     fn addresses(&self) -> Vec<Address> {
-        self.listeners.iter().map(|(listeners, _)| listeners.address.clone()).collect()
+        self.addresses_of(|purpose| !matches!(purpose, Purpose::Stats)).collect()
     }
 
     fn http_addresses(&self) -> Vec<Address> {
-        let http = self.listeners.iter().filter(|(_, purpose)| matches!(purpose, Purpose::Http));
-        http.map(|(listeners, _)| listeners.address.clone()).collect()
+        self.addresses_of(|purpose| matches!(purpose, Purpose::Http)).collect()
+    }
+
+    fn stats_address(&self) -> Option<Address> {
+        self.addresses_of(|purpose| matches!(purpose, Purpose::Stats)).next()
+    }
+
+    fn addresses_of(&self, is_wanted: impl Fn(&Purpose) -> bool) -> impl Iterator<Item = Address> {
+        let wanted = self.listeners.iter().filter(move |(_, purpose)| is_wanted(purpose));
+        wanted.map(|(listeners, _)| listeners.address.clone())
     }
 }
 

@@ -156,7 +156,8 @@ impl Shard {
     /// `/__stats` and `/metrics` (there as `name_total`), the shards' added up and one by one. Adding to it costs
     /// what adding to a number costs: get it once, when the shard is built, not in each request.
     ///
-    /// A name has letters, digits and `_`. With any other, or when the shard has too many, the counter is
+    /// A name has letters, digits and `_`, no unit or `_total` at its end, and is not one of the server's own. With any
+    /// other, or when the shard has too many, the counter is
     /// one that nobody sees, and that is logged.
     ///
     /// ```

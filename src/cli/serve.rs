@@ -65,6 +65,11 @@ fn announce(running: &Running, http: usize) {
             address => println!("echoing on {address}"),
         }
     }
+    match running.stats_address() {
+        Some(Address::Tcp(address)) => println!("stats on http://{address}"),
+        Some(address) => println!("stats on {address}"),
+        None => {}
+    }
     let checked = running.preflight();
     println!("shards: {}", running.plan());
     println!("engine: io_uring on Linux {} ({}): {}", checked.kernel, checked.platform, checked.features);

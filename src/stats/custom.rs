@@ -116,12 +116,17 @@ fn find<M: Clone + Default>(metrics: &mut BTreeMap<Box<str>, M>, name: &str, has
     (is_name(name) && has_room).then(|| metrics.entry(name.into()).or_default().clone())
 }
 
-/// What Prometheus takes for a name: a letter or `_`, then letters, digits and `_`. (Its `:` is for rules.)
+/// What Prometheus takes for a name: a letter or `_`, then letters, digits and `_` (its `:` is for rules). Not one that
+/// with the suffix it gets would be another's, or that begins as the server's own do.
 fn is_name(name: &str) -> bool {
     let is_letter = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
     name.len() <= METRIC_NAME_BYTES_MAX
         && name.bytes().next().is_some_and(is_letter)
         && name.bytes().all(|byte| is_letter(byte) || byte.is_ascii_digit())
+        && !["everycore_", "http_server_", "process_"].iter().any(|prefix| name.starts_with(prefix))
+        && !["_total", "_seconds", "_bucket", "_sum", "_count", "_created", "_info"]
+            .iter()
+            .any(|end| name.ends_with(end))
 }
 
 #[cfg(test)]
@@ -134,7 +139,20 @@ mod tests {
         for name in ["a", "_", "jobs_done", "A9", &longest] {
             assert!(is_name(name), "{name}");
         }
-        for name in ["", "9a", "a-b", "a b", "a:b", "é", "a\n", &format!("{longest}a")] {
+        for name in [
+            "",
+            "9a",
+            "everycore_x",
+            "process_x",
+            "jobs_total",
+            "waits_seconds",
+            "a-b",
+            "a b",
+            "a:b",
+            "é",
+            "a\n",
+            &format!("{longest}a"),
+        ] {
             assert!(!is_name(name), "{name}");
         }
     }
