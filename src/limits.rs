@@ -280,3 +280,14 @@ pub const METRIC_NAME_BYTES_MAX: usize = 128;
 pub const STATS_CONNECTIONS_MAX: usize = 32;
 
 const _: () = assert!(STATS_CONNECTIONS_MAX < FILES_RESERVED);
+
+// ---- top -----------------------------------------------------------------------------------------
+
+/// Bytes of an answer that `top` reads: a thousand shards are 3 MB.
+pub const FETCH_ANSWER_BYTES_MAX: u64 = 32 * 1024 * 1024;
+/// How long `top` waits for the server to go on.
+pub const FETCH_TIMEOUT: Duration = Duration::from_secs(3);
+/// How often `top` asks at most.
+pub const TOP_INTERVAL_MIN: Duration = Duration::from_millis(100);
+/// Rates of the past that `top` keeps for each shard.
+pub const TOP_HISTORY_MAX: usize = 60;

@@ -43,6 +43,23 @@ pub enum Command {
     Healthcheck(HealthcheckArgs),
     /// Tell whether this host can serve, what limits it, and the cure: exit code 0 or 69.
     Doctor(DoctorArgs),
+    /// Watch the shards of a running server in the terminal.
+    Top(TopArgs),
+}
+
+/// Arguments of `top`.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// The server, or its stats if they are elsewhere than at /__stats.
+    #[arg(default_value = "http://127.0.0.1:8080", env = "EVERYCORE_TOP_URL")]
+    pub url: String,
+    /// How often to ask
+    #[arg(long, short, value_name = "TIME", value_parser = duration, default_value = "1s")]
+    pub interval: Duration,
+    /// The server's --stats-token; @FILE reads it
+    #[arg(long, value_name = "TOKEN|@FILE", env = "EVERYCORE_STATS_TOKEN", hide_env_values = true)]
+    #[arg(value_parser = secret)]
+    pub token: Option<Secret>,
 }
 
 /// Arguments of `healthcheck`.

@@ -1,8 +1,10 @@
 //! The command line. Floor 8: everything below may be used, nothing below uses it.
 
 pub mod args;
+mod fetch;
 mod healthcheck;
 mod serve;
+mod top;
 
 use self::args::{Cli, Command, exit};
 use clap::Parser;
@@ -14,6 +16,7 @@ pub fn run() -> ExitCode {
         Command::Serve(args) => serve::run(*args),
         Command::Healthcheck(args) => healthcheck::run(&args),
         Command::Doctor(args) => doctor(&args),
+        Command::Top(args) => top::run(&args),
     }
 }
 
