@@ -172,8 +172,32 @@ pub struct ServerConfig {
 
     /// Paths of the built-in endpoints.
     pub endpoints: Endpoints,
-    /// Who may read the stats.
+    /// Who may read the stats by the listeners for HTTP.
     pub stats: StatsPolicy,
+    /// A listener for the stats and the health endpoints alone. It answers also when no connection is left for others,
+    /// and while the server drains.
+    pub stats_listen: Option<Address>,
+    /// What a reader of the stats must know: `Authorization: Bearer` and this.
+    pub stats_token: Option<Secret>,
+}
+
+/// Text that no message shows.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(pub String);
+
+impl Secret {
+    /// Whether `given` is the same, in a time that does not tell where they differ.
+    pub fn is(&self, given: &str) -> bool {
+        let (own, given) = (self.0.as_bytes(), given.as_bytes());
+        let difference = own.iter().zip(given).fold(0, |difference, (a, b)| difference | (a ^ b));
+        own.len() == given.len() && std::hint::black_box(difference) == 0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
 }
 
 /// The port of a server that is told none.
@@ -209,6 +233,8 @@ impl Default for ServerConfig {
             fast_open: false,
             endpoints: Endpoints::default(),
             stats: StatsPolicy::Auto,
+            stats_listen: None,
+            stats_token: None,
         }
     }
 }
@@ -245,7 +271,7 @@ impl ServerConfig {
     }
 
     fn validate_addresses(&self) -> Result<(), ConfigError> {
-        let all: Vec<&Address> = self.listen.iter().chain(&self.echo).collect();
+        let all: Vec<&Address> = self.listen.iter().chain(&self.echo).chain(&self.stats_listen).collect();
         for (index, address) in all.iter().enumerate() {
             let is_chosen_by_kernel = matches!(address, Address::Tcp(address) if address.port() == 0);
             let is_same = |other: &&&Address| match (other, address) {
@@ -305,6 +331,13 @@ impl ServerConfig {
     }
 
     fn validate_endpoints(&self) -> Result<(), ConfigError> {
+        // What RFC 6750 §2.1 allows, so that any client can send it.
+        let is_token = |Secret(token): &Secret| {
+            !token.is_empty() && token.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~+/=".contains(&b))
+        };
+        if !self.stats_token.as_ref().is_none_or(is_token) {
+            return Err(ConfigError::new("stats-token", "letters, digits and -._~+/= only", "another"));
+        }
         let named = self.endpoints.named();
         for (index, (name, path)) in named.into_iter().enumerate() {
             let Some(path) = path else { continue };

@@ -353,3 +353,31 @@ pub const MEMLOCK_BYTES_ADVISED: u64 = 8 * 1024 * 1024;
 pub const THROTTLED_PERCENT_MAX: u64 = 1;
 /// Local ports below which a client, or a proxy on this host, soon runs out: Linux' own default gives 28,232.
 pub const LOCAL_PORTS_MIN: u32 = 28_000;
+
+// ---- stats ---------------------------------------------------------------------------------------
+
+/// Ages by which open connections are counted, in ms: a second, ten, a minute, ten, an hour; and older.
+pub const AGES_MS: [u64; 5] = [1_000, 10_000, 60_000, 600_000, 3_600_000];
+/// Seconds back that a shard keeps its counts, for the rates of the last 1, 10 and 60 s.
+pub const RECENT_SECONDS_MAX: usize = 60;
+/// How often a shard puts its service times aside, so that those of the last one to two such spans can be told.
+pub const RECENT_TIMES_SECONDS: u64 = 10;
+/// Counters and histograms that an author may name on a shard.
+pub const METRICS_MAX: usize = 256;
+/// Bytes of the name of one.
+pub const METRIC_NAME_BYTES_MAX: usize = 128;
+/// Open connections of the listener for the stats, a shard.
+pub const STATS_CONNECTIONS_MAX: usize = 32;
+
+const _: () = assert!(STATS_CONNECTIONS_MAX < FILES_RESERVED);
+
+// ---- top -----------------------------------------------------------------------------------------
+
+/// Bytes of an answer that `top` reads: a thousand shards are 3 MB.
+pub const FETCH_ANSWER_BYTES_MAX: u64 = 32 * 1024 * 1024;
+/// How long `top` waits for the server to go on.
+pub const FETCH_TIMEOUT: Duration = Duration::from_secs(3);
+/// How often `top` asks at most.
+pub const TOP_INTERVAL_MIN: Duration = Duration::from_millis(100);
+/// Rates of the past that `top` keeps for each shard.
+pub const TOP_HISTORY_MAX: usize = 60;

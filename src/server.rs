@@ -16,7 +16,7 @@ use self::{
 };
 use crate::{
     config::{Address, ConfigError, ServerConfig},
-    endpoints::{About, install},
+    endpoints::{About, for_operators, install},
     error::Error,
     limits::{ANSWER_PATIENCE, DRAIN_LOOK, START_PATIENCE, STOP_PATIENCE},
     preflight::{Preflight, explain, preflight},
@@ -211,9 +211,11 @@ impl Server {
 
         let mut bound = bind(&config, adopted, self.tcp, &plan)?;
         config.listen = bound.http_addresses();
-        let about = Arc::new(About::new(&config, engine(&checked)));
+        let about = Arc::new(About::new(&config, engine(&checked), connections_max, host.quota));
         let installed = about.clone();
         let factory: Factory = Arc::new(move |shard| install(factory(shard.clone()), &shard, &installed));
+        let installed = about.clone();
+        let stats_factory: Factory = Arc::new(move |shard| for_operators(&shard, &installed));
 
         let (peers, ends) = Peers::new(shards).map_err(Error::Host)?;
         let peers = Arc::new(peers);
@@ -229,6 +231,7 @@ impl Server {
                 features: checked.features.clone(),
                 listeners: bound.take_shard(id),
                 factory: factory.clone(),
+                stats_factory: stats_factory.clone(),
                 peers: peers.clone(),
                 mailbox,
                 doorbell,
@@ -247,7 +250,7 @@ impl Server {
             let _ = stop_all(&peers, threads, &heard); // what failed first is told
             return Err(explained(error, shards));
         }
-        let addresses = bound.addresses();
+        let (addresses, stats_address) = (bound.addresses(), bound.stats_address());
         let signals = self.handles_signals.then(|| hear_signals(&notes)).transpose().map_err(Error::Host);
         let signals = match signals {
             Ok(signals) => signals,
@@ -269,7 +272,7 @@ impl Server {
         let keeper = Keeper { peers, about, config, threads, heard, notifier, _watchdog: watchdog, _sockets: bound };
         let keeper = thread::Builder::new().name("everycore".into()).spawn(move || keeper.keep(signals));
         let keeper = keeper.map_err(Error::Host)?;
-        Ok(Running { handle, keeper, addresses, plan, preflight: checked, connections_max })
+        Ok(Running { handle, keeper, addresses, stats_address, plan, preflight: checked, connections_max })
     }
 }
 
@@ -287,6 +290,7 @@ pub struct Running {
     handle: Handle,
     keeper: JoinHandle<Result<(), Error>>,
     addresses: Vec<Address>,
+    stats_address: Option<Address>,
     plan: ShardPlan,
     preflight: Preflight,
     connections_max: usize,
@@ -296,6 +300,11 @@ impl Running {
     /// The addresses it listens at, in the order they were given, with the ports the kernel chose.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
+    }
+
+    /// The address of the listener for the stats, if there is one; see `stats_listen` of [`ServerConfig`].
+    pub fn stats_address(&self) -> Option<&Address> {
+        self.stats_address.as_ref()
     }
 
     /// Its shards and their cores.
@@ -359,7 +368,7 @@ impl Handle {
         drop(sender);
         let next = || answers.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok();
         let answers = std::iter::from_fn(next).collect();
-        ServerSnapshot::new(self.about.started.elapsed().as_secs(), self.about.engine.clone(), count, answers)
+        self.about.merge(count, answers)
     }
 }
 

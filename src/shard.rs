@@ -4,9 +4,9 @@
 //! moved into the other shard's mailbox and its doorbell is rung: it is read there in the next turn.
 
 use crate::{
-    limits::MAILBOX_MAX,
-    ring::{Doorbell, Ring, Sleep},
-    stats::{Counters, ShardSnapshot, ShardStats},
+    limits::{MAILBOX_MAX, METRICS_MAX},
+    ring::{Doorbell, Ring, Sleep, ThreadTime},
+    stats::{Counter, Counters, Durations, Recent, Registry, Sample, ShardReport},
 };
 use std::{
     any::{Any, TypeId, type_name},
@@ -51,6 +51,10 @@ struct Inner {
     core: Option<usize>,
     ring: Ring,
     counters: Rc<Counters>,
+    recent: Rc<RefCell<Recent>>,
+    metrics: Registry,
+    /// What the thread had used when the ring's clock began.
+    used_before: ThreadTime,
     peers: Arc<Peers>,
     inboxes: RefCell<HashMap<TypeId, Rc<dyn Deliver>>>,
     /// Questions to the other shards that are not answered yet.
@@ -59,17 +63,33 @@ struct Inner {
 }
 
 struct Asked {
-    answers: Vec<ShardStats>,
+    answers: Vec<ShardReport>,
     waker: Option<Waker>,
 }
 
 impl Shard {
     pub(crate) fn new(id: usize, core: Option<usize>, ring: Ring, counters: Rc<Counters>, peers: Arc<Peers>) -> Self {
+        let recent = Rc::new(RefCell::new(Recent::default()));
+        let used_before = ThreadTime::read();
+        let (noted, counted) = (recent.clone(), counters.clone());
+        ring.each_second(move |second, ring, times| {
+            let sample = Sample {
+                requests: counted.requests.get(),
+                received: ring.bytes_in,
+                sent: ring.bytes_out,
+                accepted: counted.connections.accepted.get(),
+                busy_ns: ThreadTime::running_ns(),
+            };
+            noted.borrow_mut().note(second, sample, ring.turn_ns_max_this_second, times);
+        });
         Shard(Rc::new(Inner {
             id,
             core,
             ring,
             counters,
+            recent,
+            metrics: Registry::default(),
+            used_before,
             peers,
             inboxes: RefCell::default(),
             asked: RefCell::default(),
@@ -132,10 +152,64 @@ impl Shard {
         Inbox(slot)
     }
 
-    /// This shard's own counters, now.
-    pub(crate) fn stats(&self) -> ShardStats {
-        let mut counters: ShardSnapshot = self.0.counters.snapshot();
+    /// The counter called `name` of this shard, made at the first call. It appears beside the server's own in
+    /// `/__stats` and `/metrics` (there as `name_total`), the shards' added up and one by one. Adding to it costs
+    /// what adding to a number costs: get it once, when the shard is built, not in each request.
+    ///
+    /// A name has letters, digits and `_`, no unit or `_total` at its end, and is not one of the server's own. With any
+    /// other, or when the shard has too many, the counter is
+    /// one that nobody sees, and that is logged.
+    ///
+    /// ```
+    /// # use everycore::{Router, Shard};
+    /// fn app(shard: Shard) -> Router {
+    ///     let orders = shard.counter("orders");
+    ///     Router::new().post("/order", move |_| {
+    ///         orders.increment();
+    ///         "thank you"
+    ///     })
+    /// }
+    /// ```
+    pub fn counter(&self, name: &str) -> Counter {
+        self.0.metrics.counter(name).unwrap_or_else(|| refused(name))
+    }
+
+    /// The histogram of durations called `name` of this shard; otherwise as [`counter`](Self::counter).
+    /// In `/metrics` it is `name_seconds`.
+    pub fn histogram(&self, name: &str) -> Durations {
+        self.0.metrics.durations(name).unwrap_or_else(|| refused(name))
+    }
+
+    /// This shard's own counters, now. Looks at every connection, and asks the kernel for some.
+    pub(crate) fn report(&self) -> ShardReport {
+        let mut counters = self.0.counters.snapshot();
         let ring = self.0.ring.stats();
+        let recent = self.0.recent.borrow();
+        let service_times = self.0.ring.service_times();
+
+        let used = ThreadTime::read();
+        counters.driver.busy_ns = used.running_ns.saturating_sub(self.0.used_before.running_ns);
+        counters.driver.delayed_ns = used.delayed_ns.saturating_sub(self.0.used_before.delayed_ns);
+        counters.driver.parked_ns = ring.parked_ns;
+        let awake_ns = self.0.ring.now_ns().saturating_sub(ring.parked_ns);
+        counters.driver.waiting_ns = awake_ns.saturating_sub(counters.driver.busy_ns);
+        counters.driver.turn_max_ns = ring.turn_ns_max;
+        counters.driver.turn_max_60s_ns = recent.turn_ns_max().max(ring.turn_ns_max_this_second);
+        counters.recent = recent.snapshot();
+
+        let census = self.0.ring.census();
+        let connections = &mut counters.connections;
+        [connections.idle, connections.reading_head, connections.in_handler, connections.writing] = census.by_phase;
+        let ages = &mut connections.ages;
+        [ages.below_1s, ages.below_10s, ages.below_1m, ages.below_10m, ages.below_1h, ages.older] = census.by_age;
+        counters.buffers.in_use = census.buffers;
+        counters.buffers.in_use_bytes = census.buffer_bytes;
+        counters.buffers.filled = ring.buffers_filled;
+        counters.buffers.peak = ring.buffers_filled_peak;
+        let queue = self.0.ring.accept_queue();
+        counters.accept_queue.waiting = queue.waiting;
+        counters.accept_queue.room = queue.room;
+
         counters.bytes.received = ring.bytes_in;
         counters.bytes.sent = ring.bytes_out;
         counters.driver.turns = ring.turns;
@@ -146,14 +220,21 @@ impl Shard {
         counters.driver.cq_overflows = ring.cq_overflows;
         counters.driver.send_short = ring.short_sends;
         counters.buffers.enobufs = ring.enobufs;
-        ShardStats { shard: self.0.id, core: self.0.core, counters }
+        ShardReport {
+            shard: self.0.id,
+            core: self.0.core,
+            counters,
+            recent_times: recent.times(&service_times),
+            service_times,
+            metrics: self.0.metrics.snapshot(),
+        }
     }
 
     /// Asks all shards for their counters and waits at most `patience`; who is late is not in the answer.
-    pub(crate) async fn ask_all(&self, patience: Duration) -> Vec<ShardStats> {
+    pub(crate) async fn ask_all(&self, patience: Duration) -> Vec<ShardReport> {
         let question = self.0.questions.get();
         self.0.questions.set(question.wrapping_add(1));
-        let own = Asked { answers: vec![self.stats()], waker: None };
+        let own = Asked { answers: vec![self.report()], waker: None };
         self.0.asked.borrow_mut().insert(question, own);
         let _forget = Forget { shard: self, question };
         let mut wanted = 1;
@@ -179,14 +260,14 @@ impl Shard {
     pub(crate) fn answer(&self, question: u64, reply: &Reply) {
         match reply {
             // A shard that has ended, or is too busy to take it, will list us as missing.
-            Reply::To(id) => drop(self.0.peers.0[*id].post(Mail::Answer { question, stats: Box::new(self.stats()) })),
-            Reply::Thread(sender) => drop(sender.try_send(self.stats())),
+            Reply::To(id) => drop(self.0.peers.0[*id].post(Mail::Answer { question, report: Box::new(self.report()) })),
+            Reply::Thread(sender) => drop(sender.try_send(self.report())),
         }
     }
 
-    pub(crate) fn take_answer(&self, question: u64, stats: ShardStats) {
+    pub(crate) fn take_answer(&self, question: u64, report: ShardReport) {
         if let Some(asked) = self.0.asked.borrow_mut().get_mut(&question) {
-            asked.answers.push(stats);
+            asked.answers.push(report);
             if let Some(waker) = asked.waker.take() {
                 waker.wake();
             }
@@ -214,6 +295,12 @@ impl fmt::Debug for Shard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shard").field("id", &self.0.id).field("core", &self.0.core).finish_non_exhaustive()
     }
+}
+
+/// A metric that nobody sees.
+fn refused<M: Default>(name: &str) -> M {
+    log::error!("{name:?} is no metric: expected letters, digits and _, and {METRICS_MAX} metrics at most");
+    M::default()
 }
 
 struct Forget<'a> {
@@ -314,7 +401,7 @@ pub(crate) enum Mail {
     /// Asks for counters.
     Ask { question: u64, reply: Reply },
     /// Counters that were asked for.
-    Answer { question: u64, stats: Box<ShardStats> },
+    Answer { question: u64, report: Box<ShardReport> },
     /// A message of an author's.
     Message(Box<dyn Any + Send>),
     /// All shards are ready: begin to accept.
@@ -328,7 +415,7 @@ pub(crate) enum Mail {
 /// Where an answer goes.
 pub(crate) enum Reply {
     To(usize),
-    Thread(SyncSender<ShardStats>),
+    Thread(SyncSender<ShardReport>),
 }
 
 /// A shard's own end of its mailbox, and its doorbell.

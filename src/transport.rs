@@ -6,6 +6,7 @@
 use crate::{
     http::ConnInfo,
     limits::{BUFFER_BYTES_KEPT_MAX, BUFFERS_KEPT_MAX},
+    stats::Histogram,
 };
 use bytes::Bytes;
 use std::{
@@ -42,6 +43,17 @@ pub trait Transport: 'static {
     /// Milliseconds on the shard's clock, as of the current turn.
     fn now_ms(&self) -> u64;
 
+    /// The same clock in nanoseconds.
+    fn now_ns(&self) -> u64 {
+        self.now_ms() * 1_000_000
+    }
+
+    /// A request whose head was complete at `since_ns` is answered: its last byte was handed over before.
+    fn note_answered(&mut self, _since_ns: u64) {}
+
+    /// What the connection is about, for the stats.
+    fn set_phase(&mut self, _phase: Phase) {}
+
     /// Sets the one deadline; `u64::MAX` for none. Costs a few stores.
     fn set_deadline(&mut self, at_ms: u64);
 
@@ -52,6 +64,55 @@ pub trait Transport: 'static {
     fn conn_info(&self) -> ConnInfo;
 }
 
+/// What a connection is about, as an operator sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Phase {
+    /// It waits for a request.
+    #[default]
+    Idle,
+    /// A part of a request head is here.
+    ReadingHead,
+    /// A handler works on its request, or a body is read.
+    InHandler,
+    /// An answer is on its way out.
+    Writing,
+}
+
+/// Requests whose last byte is in an [`Outgoing`], by when their heads were complete.
+#[derive(Debug, Default)]
+pub(crate) struct Answered {
+    /// Since when, in ns, and how many. Requests of one turn share their time, so that one pair is nearly always enough.
+    first: (u64, u64),
+    others: Vec<(u64, u64)>,
+}
+
+impl Answered {
+    #[inline]
+    fn add(&mut self, since_ns: u64) {
+        match self.others.last_mut().unwrap_or(&mut self.first) {
+            (since, count) if *since == since_ns || *count == 0 => (*since, *count) = (since_ns, *count + 1),
+            _ => self.others.push((since_ns, 1)),
+        }
+    }
+
+    fn clear(&mut self) {
+        self.first = (0, 0);
+        self.others.clear();
+    }
+
+    /// Records how long each took, now that the last byte is out; empties it.
+    #[inline]
+    pub(crate) fn record(&mut self, at_ns: u64, times: &Histogram) {
+        let (since, count) = std::mem::take(&mut self.first);
+        if count > 0 {
+            times.record_many(at_ns.saturating_sub(since), count);
+        }
+        for (since, count) in self.others.drain(..) {
+            times.record_many(at_ns.saturating_sub(since), count);
+        }
+    }
+}
+
 /// Bytes to send, in order: one growing buffer, with shared bodies spliced in uncopied.
 #[derive(Debug, Default)]
 pub struct Outgoing {
@@ -60,9 +121,17 @@ pub struct Outgoing {
     /// Shared bodies and where in `buf` each belongs (offsets ascend).
     splices: Vec<(usize, Bytes)>,
     spliced_bytes: usize,
+    /// Requests that are answered with the last of these bytes.
+    pub(crate) answered: Answered,
 }
 
 impl Outgoing {
+    /// Notes that a request whose head was complete at `since_ns` is answered by what was appended so far.
+    #[inline]
+    pub fn note_answered(&mut self, since_ns: u64) {
+        self.answered.add(since_ns);
+    }
+
     /// Appends `body` without copying it.
     pub fn push_shared(&mut self, body: Bytes) {
         if !body.is_empty() {
@@ -112,6 +181,7 @@ impl Outgoing {
         self.buf.clear();
         self.splices.clear();
         self.spliced_bytes = 0;
+        self.answered.clear();
     }
 }
 
@@ -165,6 +235,27 @@ mod tests {
         }
         out.clear();
         assert!(out.is_empty() && out.is_contiguous());
+    }
+
+    #[test]
+    fn answered_requests_are_timed_each_from_its_own_head() {
+        let mut out = Outgoing::default();
+        for since in [100, 100, 100, 500, 700, 700] {
+            out.note_answered(since);
+        }
+        let (times, expected) = (Histogram::default(), Histogram::default());
+        out.answered.record(1_000, &times);
+        expected.record_many(900, 3);
+        expected.record(500);
+        expected.record_many(300, 2);
+        assert!(times == expected);
+        out.answered.record(2_000, &times);
+        assert_eq!(times.count(), 6, "each is recorded once");
+        out.note_answered(1);
+        out.note_answered(2);
+        out.clear();
+        out.answered.record(3_000, &times);
+        assert_eq!(times.count(), 6, "cleared with the bytes");
     }
 
     #[test]

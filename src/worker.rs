@@ -9,7 +9,7 @@ use crate::{
     app::App,
     config::{Balance, ServerConfig},
     error::Error,
-    limits::{ACCEPT_PAUSE, DRAIN_LOOK, GLOMMIO_IO_MEMORY, REFUSALS_MAX, RETRY_AFTER_S},
+    limits::{ACCEPT_PAUSE, DRAIN_LOOK, GLOMMIO_IO_MEMORY, REFUSALS_MAX, RETRY_AFTER_S, STATS_CONNECTIONS_MAX},
     ring::{
         Doorbell, Listener, Ring, RingOptions, Socket,
         probe::{Features, retry_short_of_memory},
@@ -26,10 +26,11 @@ use crate::{
 use futures_lite::future;
 use std::{
     cell::{Cell, RefCell},
-    future::poll_fn,
+    future::{Future, poll_fn},
     io,
     os::fd::OwnedFd,
     panic::{AssertUnwindSafe, catch_unwind},
+    pin::pin,
     rc::Rc,
     sync::{
         Arc,
@@ -47,6 +48,8 @@ pub(crate) type TcpFactory = Arc<dyn Fn(Shard) -> TcpHandler + Send + Sync>;
 #[derive(Clone)]
 pub(crate) enum Purpose {
     Http,
+    /// The stats and health endpoints alone.
+    Stats,
     Tcp(TcpFactory),
 }
 
@@ -60,6 +63,8 @@ pub(crate) struct Setup {
     /// This shard's own descriptor of every listener, and what it is for.
     pub(crate) listeners: Vec<(OwnedFd, Purpose)>,
     pub(crate) factory: Factory,
+    /// Builds what the listener for the stats serves.
+    pub(crate) stats_factory: Factory,
     pub(crate) peers: Arc<Peers>,
     pub(crate) mailbox: Receiver<Mail>,
     pub(crate) doorbell: Doorbell,
@@ -133,10 +138,14 @@ struct Worker {
     drain: Signal,
     acceptors: Cell<usize>,
     refusals: Cell<usize>,
+    /// Open connections of the listener for the stats.
+    readers: Rc<Cell<usize>>,
 }
 
 enum Service {
     Http,
+    /// Has a context of its own, which does not drain.
+    Stats(Rc<Context>),
     Tcp(TcpHandler),
 }
 
@@ -144,14 +153,18 @@ impl Worker {
     fn new(setup: &Setup, ring: &Ring) -> Result<Self, Error> {
         let counters = Rc::new(Counters::default());
         let shard = Shard::new(setup.id, setup.core, ring.clone(), counters.clone(), setup.peers.clone());
-        let app: App = (setup.factory)(shard.clone()).build().map_err(Error::Router)?;
-        let http = Rc::new(Context::new(app, Http1Config::from(&*setup.config), counters));
+        let context = |factory: &Factory| {
+            let app: App = factory(shard.clone()).build().map_err(Error::Router)?;
+            Ok(Rc::new(Context::new(app, Http1Config::from(&*setup.config), counters.clone())))
+        };
+        let http = context(&setup.factory)?;
         let services = setup.listeners.iter().map(|(_, purpose)| match purpose {
-            Purpose::Http => Service::Http,
-            Purpose::Tcp(factory) => Service::Tcp(factory(shard.clone())),
+            Purpose::Http => Ok(Service::Http),
+            Purpose::Stats => Ok(Service::Stats(context(&setup.stats_factory)?)),
+            Purpose::Tcp(factory) => Ok(Service::Tcp(factory(shard.clone()))),
         });
         Ok(Worker {
-            services: services.collect(),
+            services: services.collect::<Result<_, Error>>()?,
             http,
             balance: setup.config.balance,
             connections_max: setup.connections_max,
@@ -159,6 +172,7 @@ impl Worker {
             drain: Signal::default(),
             acceptors: Cell::new(0),
             refusals: Cell::new(0),
+            readers: Rc::default(),
             shard,
         })
     }
@@ -175,7 +189,7 @@ impl Worker {
                         self.serve(fd, listener);
                     }
                     Mail::Ask { question, reply } => self.shard.answer(question, &reply),
-                    Mail::Answer { question, stats } => self.shard.take_answer(question, *stats),
+                    Mail::Answer { question, report } => self.shard.take_answer(question, *report),
                     Mail::Message(message) => self.shard.deliver(message),
                     Mail::Drain => self.clone().start_drain(setup.notes.clone()),
                     Mail::Stop => return,
@@ -191,9 +205,14 @@ impl Worker {
         for (index, (fd, _)) in listeners.into_iter().enumerate() {
             let worker = self.clone();
             let listener = self.shard.ring().listen(fd);
+            if let Service::Stats(_) = self.services[index] {
+                // To the end: a drain does not wait for it, and it goes on answering.
+                self.shard.spawn(async move { worker.accept(&listener, index, std::future::pending()).await });
+                continue;
+            }
             self.acceptors.set(self.acceptors.get() + 1);
             self.shard.spawn(async move {
-                worker.accept(&listener, index).await;
+                worker.accept(&listener, index, worker.drain.wait()).await;
                 // The drain began: what has arrived is still served.
                 for fd in listener.close().await {
                     worker.place(fd, index);
@@ -203,11 +222,12 @@ impl Worker {
         }
     }
 
-    async fn accept(self: &Rc<Self>, listener: &Listener, index: usize) {
+    async fn accept(self: &Rc<Self>, listener: &Listener, index: usize, until: impl Future<Output = ()>) {
+        let mut until = pin!(until);
         let mut is_pausing = false;
         loop {
             let accepted = future::or(async { Some(listener.accept().await) }, async {
-                self.drain.wait().await;
+                until.as_mut().await;
                 None
             });
             match accepted.await {
@@ -237,6 +257,10 @@ impl Worker {
     fn place(self: &Rc<Self>, fd: OwnedFd, listener: usize) {
         let peers = self.shard.peers().clone();
         self.shard.counters().connections.accepted.add(1);
+        if let Service::Stats(context) = &self.services[listener] {
+            self.serve_reader(fd, listener, context.clone());
+            return;
+        }
         if peers.connections() >= self.connections_max {
             self.refuse(fd, listener);
             return;
@@ -275,11 +299,27 @@ impl Worker {
         }
     }
 
+    /// A connection for the stats: it has a bound of its own, and no drain waits for it.
+    fn serve_reader(&self, fd: OwnedFd, listener: usize, context: Rc<Context>) {
+        let readers = Reader::new(&self.readers);
+        if self.readers.get() > STATS_CONNECTIONS_MAX {
+            self.shard.counters().rejects.overload.add(1);
+            self.shard.counters().connections.closed.by(CloseCause::Rejected).add(1);
+            return; // dropped, and so closed
+        }
+        let service = http1::serve(self.shard.ring().adopt(fd), context, listener);
+        self.shard.spawn(async move {
+            let _reader = readers;
+            service.await;
+        });
+    }
+
     /// Runs the service of a connection that this shard was counted for.
     fn serve(self: &Rc<Self>, fd: OwnedFd, listener: usize) {
         let socket = self.shard.ring().adopt(fd);
         let counted = CountedConnection { peers: self.shard.peers().clone(), shard: self.shard.id() };
         match &self.services[listener] {
+            Service::Stats(_) => unreachable!("those are neither counted nor handed over"),
             Service::Http => {
                 let service = http1::serve(socket, self.http.clone(), listener);
                 self.shard.spawn(async move {
@@ -367,6 +407,22 @@ struct CountedConnection {
 impl Drop for CountedConnection {
     fn drop(&mut self) {
         self.peers.get(self.shard).uncount_connection();
+    }
+}
+
+/// Counts a connection for the stats as long as it is there.
+struct Reader(Rc<Cell<usize>>);
+
+impl Reader {
+    fn new(readers: &Rc<Cell<usize>>) -> Self {
+        readers.set(readers.get() + 1);
+        Reader(readers.clone())
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
     }
 }
 

@@ -1,13 +1,13 @@
 //! The arguments of the `everycore` binary, and how they become a [`ServerConfig`].
 //!
 //! Floor 8. Every flag of `serve` can come from the environment too, as `EVERYCORE_` and its name; a flag wins.
-//! Nothing is done here, and the host is not looked at.
+//! Nothing is done here but reading a token's file, and the host is not looked at.
 
 use std::{path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::config::{Address, Balance, ConfigError, Endpoints, ServerConfig, StatsPolicy, address_or_port};
+use crate::config::{Address, Balance, ConfigError, Endpoints, Secret, ServerConfig, StatsPolicy, address_or_port};
 use crate::limits::*;
 use crate::preflight::Platform;
 use crate::topology::{CpuList, PinMode};
@@ -49,6 +49,23 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Print the seccomp profile that lets a container use io_uring, and little else.
     Seccomp(SeccompArgs),
+    /// Watch the shards of a running server in the terminal.
+    Top(TopArgs),
+}
+
+/// Arguments of `top`.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// The server, or its stats if they are elsewhere than at /__stats.
+    #[arg(default_value = "http://127.0.0.1:8080", env = "EVERYCORE_TOP_URL")]
+    pub url: String,
+    /// How often to ask
+    #[arg(long, short, value_name = "TIME", value_parser = duration, default_value = "1s")]
+    pub interval: Duration,
+    /// The server's --stats-token; @FILE reads it
+    #[arg(long, value_name = "TOKEN|@FILE", env = "EVERYCORE_STATS_TOKEN", hide_env_values = true)]
+    #[arg(value_parser = secret)]
+    pub token: Option<Secret>,
 }
 
 /// Arguments of `healthcheck`.
@@ -218,15 +235,21 @@ pub struct ServeArgs {
     #[arg(value_parser = duration, default_value = "8s")]
     pub drain_timeout: Duration,
 
-    /// Who may read stats and metrics; auto: whoever comes by loopback or a unix socket
-    #[arg(long, value_name = "WHO", env = "EVERYCORE_STATS", default_value = "auto", help_heading = ENDPOINTS)]
-    pub stats: Switch,
+    /// Where stats and metrics are shown: on every address, nowhere, at an address of their own, which answers under
+    /// overload and while draining, too; auto: on loopback addresses and unix sockets
+    #[arg(long, value_name = "on|off|auto|ADDR", env = "EVERYCORE_STATS", default_value = "auto")]
+    #[arg(value_parser = stats, help_heading = ENDPOINTS)]
+    pub stats: StatsArg,
+    /// What readers of stats and metrics must send as a bearer token; @FILE reads it
+    #[arg(long, value_name = "TOKEN|@FILE", env = "EVERYCORE_STATS_TOKEN", hide_env_values = true)]
+    #[arg(value_parser = secret, help_heading = ENDPOINTS)]
+    pub stats_token: Option<Secret>,
     /// Path of the stats page, or off
     #[arg(long, value_name = "PATH|off", env = "EVERYCORE_STATS_PATH", help_heading = ENDPOINTS)]
     #[arg(value_parser = path_or_off, default_value = "/__stats")]
     pub stats_path: Off<String>,
     /// Path of Prometheus' metrics, or off
-    #[arg(long, value_name = "PATH|off", env = "EVERYCORE_METRICS", help_heading = ENDPOINTS)]
+    #[arg(long, visible_alias = "metrics-path", value_name = "PATH|off", env = "EVERYCORE_METRICS", help_heading = ENDPOINTS)]
     #[arg(value_parser = path_or_off, default_value = "/metrics")]
     pub metrics: Off<String>,
     /// Path that tells whether every shard answers, or off
@@ -287,7 +310,9 @@ impl TryFrom<ServeArgs> for ServerConfig {
                 stats: args.stats_path.0,
                 metrics: args.metrics.0,
             },
-            stats: args.stats.into(),
+            stats: args.stats.policy,
+            stats_listen: args.stats.listen,
+            stats_token: args.stats_token,
         };
         config.validate()?;
         Ok(config)
@@ -325,13 +350,36 @@ impl From<Switch> for PinMode {
     }
 }
 
-impl From<Switch> for StatsPolicy {
-    fn from(switch: Switch) -> Self {
-        match switch {
-            Switch::Auto => Self::Auto,
-            Switch::On => Self::On,
-            Switch::Off => Self::Off,
+/// What `--stats` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatsArg {
+    /// For the listeners of everyone.
+    pub policy: StatsPolicy,
+    /// For the stats alone.
+    pub listen: Option<Address>,
+}
+
+fn stats(text: &str) -> Result<StatsArg, String> {
+    let policy = match text {
+        "auto" => StatsPolicy::Auto,
+        "on" => StatsPolicy::On,
+        "off" => StatsPolicy::Off,
+        _ => {
+            let listen = text.parse().map_err(|error| format!("expected on, off, auto or an address: {error}"))?;
+            return Ok(StatsArg { policy: StatsPolicy::Off, listen: Some(listen) });
         }
+    };
+    Ok(StatsArg { policy, listen: None })
+}
+
+/// The text itself, or of a file what is before its last line end.
+fn secret(text: &str) -> Result<Secret, String> {
+    match text.strip_prefix('@') {
+        None => Ok(Secret(text.to_owned())),
+        Some(file) => match std::fs::read_to_string(file) {
+            Ok(text) => Ok(Secret(text.trim_end_matches(['\r', '\n']).to_owned())),
+            Err(error) => Err(format!("cannot read {file}: {error}")),
+        },
     }
 }
 
@@ -500,6 +548,8 @@ mod tests {
                 metrics: None,
             },
             stats: StatsPolicy::On,
+            stats_listen: None,
+            stats_token: None,
         };
         assert_eq!(all.unwrap(), expected);
     }

@@ -3,9 +3,11 @@
 pub mod args;
 pub mod bench;
 mod doctor;
+mod fetch;
 mod healthcheck;
 mod seccomp;
 mod serve;
+mod top;
 
 use self::args::{Cli, Command, exit};
 use clap::{
@@ -31,6 +33,7 @@ pub fn run() -> ExitCode {
         Command::Healthcheck(args) => healthcheck::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Seccomp(args) => seccomp::run(&args),
+        Command::Top(args) => top::run(&args),
     }
 }
 

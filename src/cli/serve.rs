@@ -76,6 +76,11 @@ fn announce(running: &Running, http: usize) -> io::Result<()> {
             address => writeln!(out, "echoing on {address}")?,
         }
     }
+    match running.stats_address() {
+        Some(Address::Tcp(address)) => println!("stats on http://{address}"),
+        Some(address) => println!("stats on {address}"),
+        None => {}
+    }
     let checked = running.preflight();
     writeln!(out, "shards: {}", running.plan())?;
     writeln!(out, "engine: io_uring on Linux {} ({}): {}", checked.kernel, checked.platform, checked.features)?;

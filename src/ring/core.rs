@@ -13,7 +13,7 @@ use super::{
     token::{Generation, Op, Token},
     wheel::Wheel,
 };
-use crate::{limits::CLOSE_ENTERS_MAX, transport::give_buffer};
+use crate::{limits::CLOSE_ENTERS_MAX, stats::Histogram, transport::give_buffer};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use std::{
     collections::VecDeque,
@@ -46,7 +46,11 @@ pub struct RingStats {
     pub short_sends: u64,
     /// Receives cancelled at the high-water mark.
     pub throttles: u64,
-    /// Bytes received and sent.
+    /// Provided buffers the kernel filled.
+    pub buffers_filled: u64,
+    /// Most of them that were filled at once: found by one look into the ring.
+    pub buffers_filled_peak: u64,
+    /// Bytes received.
     pub bytes_in: u64,
     /// Bytes the kernel took for sending.
     pub bytes_out: u64,
@@ -54,7 +58,16 @@ pub struct RingStats {
     pub sockets: u64,
     /// Panics that escaped a task.
     pub task_panics: u64,
+    /// Time slept in glommio, in ns.
+    pub parked_ns: u64,
+    /// Longest time between two looks into the ring in which tasks or glommio ran, in ns, since the start.
+    pub turn_ns_max: u64,
+    /// The same since the last full second; see [`Ring::each_second`](super::Ring::each_second).
+    pub turn_ns_max_this_second: u64,
 }
+
+/// Called with the number of the second that began, and the counts up to then.
+pub(super) type EachSecond = Box<dyn FnMut(u64, &RingStats, &Histogram)>;
 
 /// Whom a timer of the wheel wakes.
 pub(super) enum Timer {
@@ -97,6 +110,14 @@ pub(super) struct Core {
     now_ms: u64,
     /// Up to when the wheel has fired.
     fired_ms: u64,
+    now_ns: u64,
+    /// When the ring was entered last: what was sent was handed over then.
+    entered_ns: u64,
+    /// When the ring was last looked into, or the shard woke: the turn runs since then.
+    turn_since_ns: u64,
+    /// From a request's head to its answer's last byte.
+    pub(super) service_times: Histogram,
+    pub(super) each_second: Option<EachSecond>,
     tick: Box<types::Timespec>,
     park: Box<types::Timespec>,
     bell: Box<u64>,
@@ -134,6 +155,11 @@ impl Core {
             now_ms: 0,
             fired_ms: 0,
             tick: Box::new(options.tick.into()),
+            now_ns: 0,
+            entered_ns: 0,
+            turn_since_ns: 0,
+            service_times: Histogram::default(),
+            each_second: None,
             park: Box::default(),
             bell: Box::new(0),
             alarm: Box::default(),
@@ -202,6 +228,9 @@ impl Core {
         self.flush_overflow();
         self.stats.enters += 1;
         self.sends_expected = 0;
+        if want > 0 {
+            self.entered_ns = self.read_clock_ns(); // before the wait: the turn ends here, not when an event comes
+        }
         let queued = self.ring.submission().len() as u32;
         // SAFETY: no argument is passed; the flag is a valid one; entries are valid as `try_push` says.
         match unsafe { self.ring.submitter().enter::<libc::sigset_t>(queued, want, GETEVENTS, None) } {
@@ -231,6 +260,7 @@ impl Core {
             self.stats.cq_overflows += 1;
         }
         let mut reaped = 0;
+        let filled_before = self.stats.buffers_filled;
         while reaped < max {
             // One at a time: dispatching needs the whole core. The queue's head is written back each time,
             // a plain store on x86.
@@ -238,6 +268,8 @@ impl Core {
             self.dispatch(&entry);
             reaped += 1;
         }
+        let filled = self.stats.buffers_filled - filled_before;
+        self.stats.buffers_filled_peak = self.stats.buffers_filled_peak.max(filled);
         reaped
     }
 
@@ -285,6 +317,7 @@ impl Core {
         let sock = &mut self.socks[token.slot as usize];
         let is_ours = sock.is_open(token.generation);
         if let Some(id) = buffer {
+            self.stats.buffers_filled += 1;
             // Copied first and given back at once, so that no slow reader holds the shared buffers.
             if is_ours && result > 0 {
                 sock.inbox_extend(self.buffers.filled(id, result as usize));
@@ -322,6 +355,11 @@ impl Core {
             Op::Send => {
                 self.stats.bytes_out += result.max(0) as u64;
                 let is_short = sock.on_send(result, turn, &mut self.wakes);
+                if !is_short {
+                    // A late one was handed over piece by piece; one that was not, with the ring's last entering.
+                    let at_ns = if sock.is_lagging { self.now_ns } else { self.entered_ns };
+                    sock.end_send(result >= 0, at_ns, &self.service_times);
+                }
                 if is_short {
                     self.stats.short_sends += 1;
                     if is_ours {

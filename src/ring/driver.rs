@@ -74,7 +74,7 @@ impl Ring {
         let mut glommio = Glommio::new()?;
         let bell = self.0.bell.as_raw_fd();
         self.core().arm_bell(bell);
-        self.core().advance();
+        self.core().advance(false);
         let mut events_at_tick = 0;
         let mut events_last_tick = 0;
         loop {
@@ -128,7 +128,7 @@ impl Ring {
                 1 // without a repeating tick a miscounted send would be waited for without end
             };
             core.enter(want)?;
-            core.advance();
+            core.advance(want > 0);
             let reaped = core.reap(TURN_COMPLETIONS_MAX);
             (reaped, core.take_wakes())
         };
@@ -171,6 +171,7 @@ impl Ring {
             .await
             .map_err(io::Error::other);
             self.0.tasks.unpark();
+            self.core().wake_up();
         }
         self.core().unregister_eventfd()?;
         glommio.parker.take();

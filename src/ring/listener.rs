@@ -1,6 +1,11 @@
 //! Accepting: one multishot accept a listener. Floor 3.
 
-use super::{Ring, core::Listen, interest};
+use super::{
+    Ring,
+    clock::tcp_info,
+    core::{Core, Listen},
+    interest,
+};
 use std::{
     collections::VecDeque,
     future::poll_fn,
@@ -8,6 +13,29 @@ use std::{
     os::fd::{AsRawFd, OwnedFd},
     task::Poll,
 };
+
+/// Connections that wait to be accepted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AcceptQueue {
+    /// How many do.
+    pub waiting: u64,
+    /// How many may: more are refused, or have to try again.
+    pub room: u64,
+}
+
+impl Core {
+    /// TCP only: what waits at a unix socket is not told so cheaply.
+    pub(super) fn accept_queue(&self) -> AcceptQueue {
+        let mut queue = AcceptQueue::default();
+        for (_, listen) in &self.listens {
+            let Ok(info) = tcp_info(&listen.fd) else { continue };
+            // Of a listening socket the kernel tells its queue in these two fields (net/ipv4/tcp.c, tcp_get_info).
+            queue.waiting += u64::from(info.tcpi_unacked);
+            queue.room += u64::from(info.tcpi_sacked);
+        }
+        queue
+    }
+}
 
 /// A listening socket of this shard's ring.
 #[derive(Debug)]

@@ -10,6 +10,7 @@
 
 mod alarm;
 mod buffers;
+mod clock;
 mod core;
 mod doorbell;
 mod driver;
@@ -29,12 +30,20 @@ mod token;
 pub mod wheel;
 
 pub use self::{
-    alarm::Alarm, core::RingStats, doorbell::Doorbell, interest::HandlerWait, listener::Listener, sleep::Sleep,
+    alarm::Alarm,
+    clock::{ThreadTime, process_cpu_ns},
+    core::RingStats,
+    doorbell::Doorbell,
+    interest::HandlerWait,
+    listener::{AcceptQueue, Listener},
+    sleep::Sleep,
+    sock::Census,
     socket::Socket,
 };
 
 use self::{core::Core, tasks::Tasks};
 use crate::limits::{RING_CQ_ENTRIES, RING_SQ_ENTRIES};
+use crate::stats::Histogram;
 use std::{
     cell::{RefCell, RefMut},
     fmt,
@@ -177,11 +186,40 @@ impl Ring {
         readers.into_iter().for_each(Waker::wake);
     }
 
+    /// Nanoseconds since the ring was made, as of the current turn.
+    pub fn now_ns(&self) -> u64 {
+        self.core().now_ns()
+    }
+
     /// Counts so far.
     pub fn stats(&self) -> RingStats {
         let mut stats = self.core().stats;
+        stats.turn_ns_max = stats.turn_ns_max.max(stats.turn_ns_max_this_second);
         stats.task_panics = self.0.tasks.panics();
         stats
+    }
+
+    /// How long the requests took that were answered so far: from the turn that completed the head to the moment that the
+    /// answer's last byte was handed to the kernel.
+    pub fn service_times(&self) -> Histogram {
+        self.core().service_times.clone()
+    }
+
+    /// The open sockets by what they are about and how old they are. Looks at every one.
+    pub fn census(&self) -> Census {
+        self.core().census()
+    }
+
+    /// What waits to be accepted at this ring's listeners. A system call each.
+    pub fn accept_queue(&self) -> AcceptQueue {
+        self.core().accept_queue()
+    }
+
+    /// Calls `hook` in the first turn of each second of the ring's clock, with the second's number and the counts and
+    /// service times up to then: before anything of that turn is counted. Seconds that the shard slept through are left out.
+    /// The hook must not use the ring.
+    pub fn each_second(&self, hook: impl FnMut(u64, &RingStats, &Histogram) + 'static) {
+        self.core().each_second = Some(Box::new(hook));
     }
 }
 

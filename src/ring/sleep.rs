@@ -20,7 +20,7 @@ pub struct Sleep {
 impl Sleep {
     pub(super) fn new(ring: Ring, duration: Duration) -> Self {
         // Rounded up, and counted from a clock that may be most of a turn old: never early.
-        let now = ring.core().read_clock_ms();
+        let now = ring.core().read_clock_ns() / 1_000_000;
         let wait = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
         Sleep { ring, deadline_ms: now.saturating_add(wait), timer: None }
     }

@@ -10,8 +10,9 @@
 use super::token::{Generation, Op};
 use super::wheel::Key;
 use crate::{
-    limits::{INBOX_HIGH_BYTES, RECV_BUFFER_BYTES, SEND_VECTORS_MAX},
-    transport::{Outgoing, give_buffer, take_buffer},
+    limits::{AGES_MS, INBOX_HIGH_BYTES, RECV_BUFFER_BYTES, SEND_VECTORS_MAX},
+    stats::Histogram,
+    transport::{Outgoing, Phase, give_buffer, take_buffer},
 };
 use io_uring::{opcode, squeue, types};
 use socket2::SockAddr;
@@ -77,6 +78,19 @@ impl std::fmt::Debug for Vectors {
     }
 }
 
+/// The open sockets of a ring at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// How many, by [`Phase`].
+    pub by_phase: [u64; 4],
+    /// How many, by age: below each of [`AGES_MS`], and older than all of them.
+    pub by_age: [u64; AGES_MS.len() + 1],
+    /// Buffers that hold bytes: received and not read, or not yet sent.
+    pub buffers: u64,
+    /// Those bytes.
+    pub buffer_bytes: u64,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Sock {
     pub(super) generation: Generation,
@@ -87,7 +101,10 @@ pub(super) struct Sock {
     /// The inbox passed its mark: receive singly until the kernel has no more waiting.
     is_backlogged: bool,
     /// The last send was short or late: do not wait for the next one.
-    is_lagging: bool,
+    pub(super) is_lagging: bool,
+    /// What its owner is about, and since when it is open: for the census.
+    pub(super) phase: Phase,
+    opened_ms: u64,
     pub(super) is_expired: bool,
     is_connecting: bool,
     end: Option<End>,
@@ -102,8 +119,8 @@ pub(super) struct Sock {
 }
 
 impl Sock {
-    pub(super) fn open(&mut self, fd: OwnedFd) {
-        *self = Sock { generation: self.generation, life: Life::Open(fd), ..Sock::default() };
+    pub(super) fn open(&mut self, fd: OwnedFd, now_ms: u64) {
+        *self = Sock { generation: self.generation, life: Life::Open(fd), opened_ms: now_ms, ..Sock::default() };
     }
 
     pub(super) fn is_open(&self, generation: Generation) -> bool {
@@ -275,11 +292,45 @@ impl Sock {
             return true;
         }
         self.is_lagging = is_late;
-        sending.is_in_flight = false;
-        give_buffer(mem::take(&mut sending.out.buf));
-        sending.out.clear();
         wakes.extend(self.writer.take());
         false
+    }
+
+    /// Ends a send that has no more to send: times the requests it answers, unless it failed, and frees its memory.
+    pub(super) fn end_send(&mut self, is_sent: bool, at_ns: u64, service_times: &Histogram) {
+        let sending = &mut self.sending;
+        sending.is_in_flight = false;
+        if is_sent {
+            sending.out.answered.record(at_ns, service_times);
+        }
+        give_buffer(mem::take(&mut sending.out.buf));
+        sending.out.clear();
+    }
+
+    /// A request is answered whose last bytes were handed over before this was known.
+    pub(super) fn note_answered(&mut self, since_ns: u64, now_ns: u64, service_times: &Histogram) {
+        match self.sending.is_in_flight {
+            true => self.sending.out.note_answered(since_ns),
+            false => service_times.record(now_ns.saturating_sub(since_ns)),
+        }
+    }
+
+    /// Adds an open socket to a census.
+    pub(super) fn count_in(&self, census: &mut Census, now_ms: u64) {
+        if !self.is_in_use() {
+            return;
+        }
+        let phase = match self.phase {
+            Phase::Idle if self.sending.is_in_flight => Phase::Writing,
+            phase => phase,
+        };
+        census.by_phase[phase as usize] += 1;
+        let age_ms = now_ms.saturating_sub(self.opened_ms);
+        let older_than = AGES_MS.iter().filter(|bound| age_ms >= **bound).count();
+        census.by_age[older_than] += 1;
+        let unsent = if self.sending.is_in_flight { self.sending.out.len() - self.sending.sent } else { 0 };
+        census.buffers += u64::from(!self.inbox.is_empty()) + u64::from(unsent > 0);
+        census.buffer_bytes += (self.inbox.len() + unsent) as u64;
     }
 
     /// `None`: a send is still in flight.

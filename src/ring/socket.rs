@@ -3,7 +3,7 @@
 use super::{Ring, interest, token::Generation};
 use crate::{
     http::{ConnAddrs, ConnInfo, PeerAddr},
-    transport::{Outgoing, Transport, take_buffer},
+    transport::{Outgoing, Phase, Transport, take_buffer},
 };
 use futures_io::{AsyncRead, AsyncWrite};
 use socket2::SockRef;
@@ -132,6 +132,18 @@ impl Transport for Socket {
 
     fn now_ms(&self) -> u64 {
         self.ring.core().now_ms()
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.ring.core().now_ns()
+    }
+
+    fn note_answered(&mut self, since_ns: u64) {
+        self.ring.core().note_answered(self.slot, since_ns);
+    }
+
+    fn set_phase(&mut self, phase: Phase) {
+        self.ring.core().sock(self.slot).phase = phase;
     }
 
     fn set_deadline(&mut self, at_ms: u64) {

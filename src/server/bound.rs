@@ -43,6 +43,10 @@ pub(super) fn bind(
     for (address, factory) in tcp {
         listeners.push((bind_all(&address, shards, &options).map_err(Error::Bind)?, Purpose::Tcp(factory)));
     }
+    // Last: the others' numbers are those of their addresses.
+    if let Some(address) = &config.stats_listen {
+        listeners.push((bind_all(address, shards, &options).map_err(Error::Bind)?, Purpose::Stats));
+    }
     Ok(Bound { listeners })
 }
 
@@ -54,11 +58,19 @@ impl Bound {
     }
 
     pub(super) fn addresses(&self) -> Vec<Address> {
-        self.listeners.iter().map(|(listeners, _)| listeners.address.clone()).collect()
+        self.addresses_of(|purpose| !matches!(purpose, Purpose::Stats)).collect()
     }
 
     pub(super) fn http_addresses(&self) -> Vec<Address> {
-        let http = self.listeners.iter().filter(|(_, purpose)| matches!(purpose, Purpose::Http));
-        http.map(|(listeners, _)| listeners.address.clone()).collect()
+        self.addresses_of(|purpose| matches!(purpose, Purpose::Http)).collect()
+    }
+
+    pub(super) fn stats_address(&self) -> Option<Address> {
+        self.addresses_of(|purpose| matches!(purpose, Purpose::Stats)).next()
+    }
+
+    fn addresses_of(&self, is_wanted: impl Fn(&Purpose) -> bool) -> impl Iterator<Item = Address> {
+        let wanted = self.listeners.iter().filter(move |(_, purpose)| is_wanted(purpose));
+        wanted.map(|(listeners, _)| listeners.address.clone())
     }
 }

@@ -1,6 +1,9 @@
 //! Raw TCP: an author's own protocol on the shards' connections. Floor 5.
 
-use crate::{ring::Socket, transport::Transport};
+use crate::{
+    ring::Socket,
+    transport::{Phase, Transport},
+};
 use futures_io::{AsyncRead, AsyncWrite};
 use std::{
     future::Future,
@@ -18,7 +21,8 @@ pub(crate) type TcpHandler = Box<dyn Fn(TcpConnection) -> Pin<Box<dyn Future<Out
 pub struct TcpConnection(Socket);
 
 impl TcpConnection {
-    pub(crate) fn new(socket: Socket) -> Self {
+    pub(crate) fn new(mut socket: Socket) -> Self {
+        socket.set_phase(Phase::InHandler); // from here on its handler has it
         TcpConnection(socket)
     }
 

@@ -157,8 +157,12 @@ counters! {
         rejects: (Rejects RejectsSnapshot),
         /// The driver's loop and its ring.
         driver as "loop": (Driver DriverSnapshot),
-        /// Provided receive buffers.
+        /// Buffers.
         buffers: (Buffers BuffersSnapshot),
+        /// What waits to be accepted.
+        accept_queue: (AcceptQueue AcceptQueueSnapshot),
+        /// What was counted in the last seconds.
+        recent: (Recent RecentSnapshot),
     }
 
     /// Connections of one shard.
@@ -167,6 +171,16 @@ counters! {
         accepted: counter,
         /// Connections open now on this shard.
         active: gauge,
+        /// Open connections that wait for a request.
+        idle: gauge,
+        /// Open connections of which a part of a request head is here.
+        reading_head: gauge,
+        /// Open connections whose request is with a handler, and raw TCP ones.
+        in_handler: gauge,
+        /// Open connections whose answer is on its way out.
+        writing: gauge,
+        /// Open connections by age.
+        ages: (Ages AgesSnapshot),
         /// Connections taken over from other shards.
         handoffs_in: counter,
         /// Connections given to other shards.
@@ -175,6 +189,22 @@ counters! {
         accept_pauses: counter,
         /// Connections that ended, by cause.
         closed: (Closed ClosedSnapshot),
+    }
+
+    /// Open connections of one shard by age.
+    Ages => AgesSnapshot {
+        /// Open connections younger than a second.
+        below_1s: gauge,
+        /// Open connections of 1 to 10 seconds.
+        below_10s: gauge,
+        /// Open connections of 10 to 60 seconds.
+        below_1m: gauge,
+        /// Open connections of 1 to 10 minutes.
+        below_10m: gauge,
+        /// Open connections of 10 to 60 minutes.
+        below_1h: gauge,
+        /// Open connections of an hour or more.
+        older: gauge,
     }
 
     /// Bytes on the connections of one shard.
@@ -237,16 +267,64 @@ counters! {
         cq_overflows: counter,
         /// Sends of which the kernel took only a part.
         send_short: counter,
+        /// Time on a core, in user space and in the kernel, in ns.
+        busy_ns: counter,
+        /// Time neither on a core nor parked: waiting in the ring, or for a core, in ns.
+        waiting_ns: counter,
+        /// Time asleep for lack of events, in ns.
+        parked_ns: counter,
+        /// Time ready to run while others had the core, in ns; it is in the waiting or the parked time, too.
+        delayed_ns: counter,
+        /// Longest turn since the start, in ns: so long nothing else on the shard was looked after.
+        turn_max_ns: peak,
+        /// Longest turn of the last 60 s, in ns.
+        turn_max_60s_ns: peak,
     }
 
-    /// Provided receive buffers of one shard.
+    /// Buffers of one shard.
     Buffers => BuffersSnapshot {
-        /// Buffers that hold bytes not yet copied out.
+        /// Buffers of connections that hold bytes: received and not yet read, or not yet sent.
         in_use: gauge,
-        /// Most buffers in use at once; of several shards, the highest.
+        /// The bytes in them.
+        in_use_bytes: gauge,
+        /// Times the kernel filled one of the receive buffers that a shard's connections share.
+        filled: counter,
+        /// Most shared receive buffers filled at once; of several shards, the highest.
         peak: peak,
-        /// Receives that found no buffer (ENOBUFS) and were armed again.
+        /// Receives that found no shared buffer (ENOBUFS) and were armed again.
         enobufs: counter,
+    }
+
+    /// Connections that wait at the listeners of one shard. (Those of unix sockets are not told.)
+    AcceptQueue => AcceptQueueSnapshot {
+        /// Connections that wait to be accepted.
+        waiting: gauge,
+        /// Connections that may wait; more are refused or try again.
+        room: gauge,
+    }
+
+    /// What one shard counted in the last whole seconds, or since it started if that is shorter.
+    Recent => RecentSnapshot {
+        /// In the last second.
+        last_1s as "1s": (Window WindowSnapshot),
+        /// In the last 10 seconds.
+        last_10s as "10s": (Window WindowSnapshot),
+        /// In the last 60 seconds.
+        last_60s as "60s": (Window WindowSnapshot),
+    }
+
+    /// What was counted in some seconds.
+    Window => WindowSnapshot {
+        /// Requests in these seconds.
+        requests: gauge,
+        /// Bytes received in these seconds.
+        received: gauge,
+        /// Bytes sent in these seconds.
+        sent: gauge,
+        /// Connections accepted in these seconds.
+        accepted: gauge,
+        /// Time on a core in these seconds, in ns.
+        busy_ns: gauge,
     }
 }
 
@@ -312,21 +390,6 @@ impl Rejects {
     }
 }
 
-impl Buffers {
-    /// Counts `n` buffers in use, and the peak.
-    #[inline]
-    pub fn take(&self, n: u64) {
-        self.in_use.add(n);
-        self.peak.raise(self.in_use.get());
-    }
-
-    /// Counts `n` buffers given back.
-    #[inline]
-    pub fn give_back(&self, n: u64) {
-        self.in_use.sub(n);
-    }
-}
-
 impl ShardSnapshot {
     /// Calls `see` for every number with its path in the JSON (such as `["connections", "closed", "reset"]`), its kind
     /// and one sentence of help: all an exporter needs.
@@ -383,13 +446,15 @@ mod tests {
         counters.responses.by_status(204).add(6);
         counters.rejects.by_status(414).add(1);
         counters.driver.turns.add(9);
-        counters.buffers.take(3);
-        counters.buffers.give_back(1);
-        counters.buffers.take(1);
+        counters.buffers.peak.raise(3);
+        counters.buffers.peak.raise(2);
+        let window = json!({ "requests": 0, "received": 0, "sent": 0, "accepted": 0, "busy_ns": 0 });
         let expected = json!({
             "requests": 7, "handler_panics": 0, "handlers_dropped": 0,
             "connections": {
                 "accepted": 3, "active": 1, "handoffs_in": 0, "handoffs_out": 0, "accept_pauses": 0,
+                "idle": 0, "reading_head": 0, "in_handler": 0, "writing": 0,
+                "ages": { "below_1s": 0, "below_10s": 0, "below_1m": 0, "below_10m": 0, "below_1h": 0, "older": 0 },
                 "closed": {
                     "peer_closed": 0, "server_closed": 0, "requests_max": 0, "idle_timeout": 1, "header_timeout": 0,
                     "body_timeout": 0, "write_stall": 0, "handler_timeout": 0, "reset": 0, "rejected": 0, "drained": 0,
@@ -404,8 +469,11 @@ mod tests {
             },
             "loop": {
                 "turns": 9, "visits": 0, "parks": 0, "ticks": 0, "ring_enters": 0, "cq_overflows": 0, "send_short": 0,
+                "busy_ns": 0, "waiting_ns": 0, "parked_ns": 0, "delayed_ns": 0, "turn_max_ns": 0, "turn_max_60s_ns": 0,
             },
-            "buffers": { "in_use": 3, "peak": 3, "enobufs": 0 },
+            "buffers": { "in_use": 0, "in_use_bytes": 0, "filled": 0, "peak": 3, "enobufs": 0 },
+            "accept_queue": { "waiting": 0, "room": 0 },
+            "recent": { "1s": window, "10s": window, "60s": window },
         });
         assert_eq!(serde_json::to_value(counters.snapshot()).unwrap(), expected);
     }
@@ -431,7 +499,7 @@ mod tests {
             let expected = if *kind == Kind::Peak { a.2.max(b.2) } else { a.2 + b.2 };
             assert_eq!(*number, expected, "{name}");
         }
-        assert_eq!(peaks, 1);
+        assert_eq!(peaks, 3);
         let mut other_way = b.clone();
         other_way.merge(&a);
         assert_eq!(other_way, merged);

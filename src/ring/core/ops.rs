@@ -5,7 +5,7 @@ use crate::{
     limits::RECV_BUFFER_BYTES,
     ring::{
         buffers::GROUP,
-        sock::Sock,
+        sock::{Census, Sock},
         token::{Generation, Op, Token, next_generation},
     },
 };
@@ -37,7 +37,7 @@ impl Core {
             (self.socks.len() - 1) as u32
         });
         let sock = &mut self.socks[slot as usize];
-        sock.open(fd);
+        sock.open(fd, self.now_ms);
         (slot, sock.generation)
     }
 
@@ -150,21 +150,34 @@ impl Core {
         self.now_ms
     }
 
-    pub(in crate::ring) fn read_clock_ms(&self) -> u64 {
-        self.started.elapsed().as_millis() as u64
+    pub(in crate::ring) fn now_ns(&self) -> u64 {
+        self.now_ns
     }
 
     /// Reads the clock. What is due fires with the next [`Core::advance`], when bytes that came before are in too.
     pub(in crate::ring) fn catch_up(&mut self) {
-        self.now_ms = self.read_clock_ms();
+        self.now_ns = self.read_clock_ns();
+        self.now_ms = self.now_ns / 1_000_000;
     }
 
-    /// Reads the clock and fires what is due.
-    pub(in crate::ring) fn advance(&mut self) {
+    pub(in crate::ring) fn read_clock_ns(&self) -> u64 {
+        let elapsed = self.started.elapsed(); // two multiplications fewer than as_nanos
+        elapsed.as_secs() * 1_000_000_000 + u64::from(elapsed.subsec_nanos())
+    }
+
+    /// Reads the clock after an entering that waited, or did not, and fires what is due.
+    pub(in crate::ring) fn advance(&mut self, has_waited: bool) {
         self.catch_up();
+        if !has_waited {
+            self.entered_ns = self.now_ns;
+        }
+        let turn_ns = self.entered_ns.saturating_sub(self.turn_since_ns);
+        self.stats.turn_ns_max_this_second = self.stats.turn_ns_max_this_second.max(turn_ns);
+        self.turn_since_ns = self.now_ns;
         if self.now_ms == self.fired_ms {
             return;
         }
+        self.end_seconds(self.fired_ms / 1000, self.now_ms / 1000);
         self.fired_ms = self.now_ms;
         let Core { wheel, socks, wakes, .. } = self;
         wheel.advance(self.now_ms, &mut |_, timer| match timer {
@@ -176,6 +189,38 @@ impl Core {
                 }
             }
         });
+    }
+
+    /// Tells whoever asked that a second began, if one did. Nothing was counted since the last look, so that the
+    /// counts are right for the seconds that a parked shard slept through, too.
+    fn end_seconds(&mut self, last: u64, now: u64) {
+        self.stats.turn_ns_max = self.stats.turn_ns_max.max(self.stats.turn_ns_max_this_second);
+        if now == last {
+            return;
+        }
+        if let Some(each_second) = &mut self.each_second {
+            each_second(now, &self.stats, &self.service_times);
+        }
+        self.stats.turn_ns_max_this_second = 0;
+    }
+
+    /// The shard slept since the last look: that is no turn.
+    pub(in crate::ring) fn wake_up(&mut self) {
+        let now_ns = self.read_clock_ns();
+        self.stats.parked_ns += now_ns.saturating_sub(self.now_ns);
+        self.turn_since_ns = now_ns;
+    }
+
+    /// The open sockets, counted one by one.
+    pub(in crate::ring) fn census(&self) -> Census {
+        let mut census = Census::default();
+        self.socks.iter().for_each(|sock| sock.count_in(&mut census, self.now_ms));
+        census
+    }
+
+    /// See [`Transport::note_answered`](crate::transport::Transport::note_answered).
+    pub(in crate::ring) fn note_answered(&mut self, slot: u32, since_ns: u64) {
+        self.socks[slot as usize].note_answered(since_ns, self.now_ns, &self.service_times);
     }
 
     /// Sets a socket's deadline.

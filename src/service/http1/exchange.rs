@@ -14,7 +14,7 @@ use crate::{
     limits::{ANSWERS_HELD_BYTES, COPIED_BODY_BYTES_MAX, DISCARD_BYTES_MAX, INPUT_AHEAD_BYTES_MAX},
     ring::HandlerWait,
     stats::Count,
-    transport::{Transport, take_buffer},
+    transport::{self, Transport, take_buffer},
 };
 use bytes::Bytes;
 use std::{
@@ -38,6 +38,16 @@ enum Phase {
     Ready(Option<Response>),
     Streaming { body: Body, framing: BodyFraming, next: Next, wait: HandlerWait },
     Discarding { next: Next, budget: usize },
+}
+
+impl Phase {
+    /// As an operator sees it.
+    fn shown(&self) -> transport::Phase {
+        match self {
+            Phase::Handling { .. } | Phase::Ready(_) => transport::Phase::InHandler,
+            Phase::Streaming { .. } | Phase::Discarding { .. } => transport::Phase::Writing,
+        }
+    }
 }
 
 /// How a streamed answer ended.
@@ -81,6 +91,7 @@ impl<T: Transport> Connection<T> {
         cx: &mut task::Context<'_>,
     ) -> Poll<Result<Next, CloseCause>> {
         loop {
+            self.set_phase(exchange.phase.shown());
             match &mut exchange.phase {
                 Phase::Handling { handler, wait } => {
                     match catch_unwind(AssertUnwindSafe(|| wait.poll(handler.as_mut(), cx))) {
@@ -100,6 +111,7 @@ impl<T: Transport> Connection<T> {
                 }
                 Phase::Streaming { body, framing, next, wait } => match self.poll_streaming(body, *framing, wait, cx) {
                     Poll::Ready(Ok(Streamed::Whole)) => {
+                        self.note_answered();
                         let discarding = Phase::Discarding { next: *next, budget: DISCARD_BYTES_MAX };
                         let streamed = mem::replace(&mut exchange.phase, discarding);
                         self.let_go(streamed);
@@ -160,7 +172,10 @@ impl<T: Transport> Connection<T> {
         }
         match self.write_body(response.into_body(), framing) {
             Some(body) => Phase::Streaming { body, framing, next, wait: HandlerWait::default() },
-            None => Phase::Discarding { next, budget: DISCARD_BYTES_MAX },
+            None => {
+                self.note_answered();
+                Phase::Discarding { next, budget: DISCARD_BYTES_MAX }
+            }
         }
     }
 
@@ -375,6 +390,7 @@ impl<T: Transport> Connection<T> {
                 self.context.counters.handlers_dropped.add(1);
                 let asked = Asked { keep_alive: false, ..exchange.asked };
                 self.answer_error(StatusCode::SERVICE_UNAVAILABLE, "the handler did not answer in time", asked);
+                self.note_answered();
                 return Poll::Ready(Ok(Next::Linger(CloseCause::HandlerTimeout)));
             }
             deadline = due;

@@ -38,7 +38,7 @@ use crate::{
     },
     limits::{ANSWERS_HELD_BYTES, COPIED_BODY_BYTES_MAX, INPUT_AHEAD_BYTES_MAX},
     stats::{CloseCause, Count},
-    transport::{Outgoing, Transport, take_buffer},
+    transport::{Outgoing, Phase, Transport, take_buffer},
 };
 use bytes::Bytes;
 use std::{
@@ -99,6 +99,10 @@ struct Connection<T> {
     is_in_grace: bool,
     /// When the present wait began, for the idle and the header deadline.
     waiting_since: u64,
+    /// When the head of the request at work was complete, in ns.
+    head_ns: u64,
+    /// What the transport was told last.
+    phase: Phase,
     stall: Stall,
     /// Why it ended; as long as it has not, why it would have if its task were dropped now.
     cause: CloseCause,
@@ -139,8 +143,25 @@ impl<T: Transport> Connection<T> {
             info: None,
             is_in_grace: false,
             waiting_since,
+            head_ns: 0,
+            phase: Phase::Idle,
             stall: Stall::default(),
             cause: CloseCause::Error,
+        }
+    }
+
+    fn set_phase(&mut self, phase: Phase) {
+        if phase != self.phase {
+            self.phase = phase;
+            self.io.set_phase(phase);
+        }
+    }
+
+    /// The request at work is answered: all is written, and some of it may be sent already.
+    fn note_answered(&mut self) {
+        match self.out.is_empty() {
+            true => self.io.note_answered(self.head_ns),
+            false => self.out.note_answered(self.head_ns),
         }
     }
 
@@ -203,6 +224,7 @@ impl<T: Transport> Connection<T> {
         let counters = &self.context.counters;
         counters.requests.add(1);
         self.requests += 1;
+        self.head_ns = self.io.now_ns();
         let is_last = self.context.is_draining()
             || self.context.config.requests_per_connection_max.is_some_and(|max| self.requests >= max);
         let asked = Asked {
@@ -237,7 +259,10 @@ impl<T: Transport> Connection<T> {
     fn answer(&mut self, response: Response, asked: Asked) -> Responded {
         let (framing, next) = self.write_head(&response, asked);
         match self.write_body(response.into_body(), framing) {
-            None => Responded::Now(next),
+            None => {
+                self.note_answered();
+                Responded::Now(next)
+            }
             Some(body) => Responded::Later(Box::new(Exchange::streaming(body, framing, next, asked))),
         }
     }
@@ -313,6 +338,7 @@ impl<T: Transport> Connection<T> {
         log::error!("a handler panicked; the client got 500");
         let asked = Asked { keep_alive: false, ..asked };
         self.answer_error(StatusCode::INTERNAL_SERVER_ERROR, "the handler of this request failed", asked);
+        self.note_answered();
         Next::Linger(CloseCause::Error)
     }
 

@@ -5,7 +5,7 @@ use crate::{
     http::Reject,
     limits::{ANSWERS_HELD_BYTES, DRAIN_IDLE_GRACE_MS, LINGER_TIMEOUT_MS},
     stats::CloseCause,
-    transport::{Transport, give_buffer},
+    transport::{Phase, Transport, give_buffer},
 };
 use std::{
     future::poll_fn,
@@ -22,6 +22,7 @@ impl<T: Transport> Connection<T> {
             self.waiting_since = self.io.now_ms();
             self.is_partial = is_partial;
         }
+        self.set_phase(if is_partial { Phase::ReadingHead } else { Phase::Idle });
         poll_fn(|cx| self.poll_fill(cx)).await
     }
 
@@ -148,6 +149,7 @@ impl<T: Transport> Connection<T> {
 
     /// Sends what is written, and closes so that the peer can read it.
     pub(super) async fn finish(&mut self, cause: CloseCause, lingers: bool) -> CloseCause {
+        self.set_phase(Phase::Writing);
         let lingers = (lingers || !self.unread().is_empty()) && !self.is_eof;
         let sent = poll_fn(|cx| {
             loop {
