@@ -86,7 +86,7 @@ macro_rules! counters {
             $( $(#[doc = $doc])+ pub $field: counters!(@cell $kind), )+
         }
 
-        #[doc = concat!("A copy of [`", stringify!($live), "`] at one moment, or the merged copies of several shards.")]
+        #[doc = concat!("A copy of `", stringify!($live), "` at one moment, or the merged copies of several shards.")]
         #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(default)]
         pub struct $copied {
