@@ -1,6 +1,9 @@
 //! `everycore serve`: says what it starts, serves the demo, ends with a code.
 
-use super::args::{ServeArgs, exit};
+use super::{
+    args::{ServeArgs, exit},
+    diagnostics,
+};
 use crate::{
     Error, Running, Server, TcpConnection,
     config::{Address, ServerConfig},
@@ -14,7 +17,9 @@ use std::{
 };
 
 pub(super) fn run(args: ServeArgs) -> ExitCode {
-    super::log_to_stderr();
+    if let Err(error) = diagnostics::to_stderr(args.log.as_ref(), args.log_format) {
+        return fail(exit::USAGE, &error);
+    }
     let config = match ServerConfig::try_from(args) {
         Ok(config) => config,
         Err(error) => {
@@ -29,7 +34,7 @@ pub(super) fn run(args: ServeArgs) -> ExitCode {
         Ok(running) => {
             let _ = announce(&running, running.addresses().len() - echo); // nobody reads it: no reason not to serve
             if let Some(warning) = running.preflight().memlock.warning() {
-                super::tell(format_args!("warning: {warning}"));
+                tracing::warn!("{warning}");
             }
             match running.wait() {
                 Ok(()) => {

@@ -12,6 +12,7 @@ mod body;
 mod chunked;
 mod date;
 mod diagnose;
+mod forwarded;
 mod head;
 #[cfg(test)]
 mod reference;
@@ -25,6 +26,7 @@ mod target;
 pub use body::{Body, BodyError, Feed, FieldPairs};
 pub use chunked::{Chunk, ChunkedDecoder, ChunkedLimits};
 pub use date::DateCache;
+pub use forwarded::{NoSuchProxy, TrustedProxies, TrustedProxy};
 pub use head::{Framing, Head, HeadLimits, Version};
 pub use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 pub use reject::Reject;
