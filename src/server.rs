@@ -397,7 +397,7 @@ impl fmt::Debug for Handle {
 
 fn engine(checked: &Preflight) -> Engine {
     let set_up = ["SINGLE_ISSUER", "DEFER_TASKRUN", "COOP_TASKRUN", "TASKRUN_FLAG", "SUBMIT_ALL", "CQSIZE", "CLAMP"];
-    let features = checked.features.names().into_iter().map(|name| name.replace(' ', "_").to_uppercase());
+    let features = checked.features.in_use().into_iter().map(|name| name.replace(' ', "_").to_uppercase());
     Engine { name: "io_uring".into(), features: set_up.into_iter().map(String::from).chain(features).collect() }
 }
 
