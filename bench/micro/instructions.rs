@@ -1,50 +1,58 @@
-//! One shard and one client in one process, for counting the instructions of a request: see `bench/instructions`.
+//! One shard on the only thread of this process, for counting the instructions of a request: see `bench/instructions`.
 //!
-//! usage: instructions REQUESTS CONNECTIONS DEPTH
+//! It has what a shard of the server has (driver, sockets, HTTP service, router, counters), but no mailboxes, and hardly any
+//! ticks: those go by time, which valgrind stretches.
+//!
+//! usage: instructions CONNECTIONS     prints its port, serves so many connections, ends with the last
 
-use everycore::{Router, Server, topology::PinMode};
+use everycore::{
+    Router,
+    config::ServerConfig,
+    limits::TICK_MAX,
+    ring::{Ring, RingOptions},
+    service::http1::{Context, Http1Config, serve},
+    stats::Counters,
+};
 use std::{
-    io::{Read, Write},
-    net::{SocketAddr, TcpStream},
+    cell::{Cell, RefCell},
+    future::poll_fn,
+    net::TcpListener,
+    rc::Rc,
+    task::{Poll, Waker},
 };
 
 fn main() {
-    let mut numbers = std::env::args().skip(1).map(|text| text.parse::<usize>().expect("a number"));
-    let mut number = || numbers.next().expect("usage: instructions REQUESTS CONNECTIONS DEPTH");
-    let (requests, connections, depth) = (number(), number(), number());
-    let server = Server::bind("127.0.0.1:0").shards(1).configure(|config| config.pin = PinMode::Off);
-    let running = server.start(|_| Router::new().get("/small", |_| "OK")).expect("it starts");
-    let address: SocketAddr = running.addresses()[0].to_string().parse().expect("an address");
-    let mut streams: Vec<TcpStream> = (0..connections)
-        .map(|_| {
-            let stream = TcpStream::connect(address).expect("it accepts");
-            stream.set_nodelay(true).expect("an option");
-            stream
-        })
-        .collect();
-    let asked = b"GET /small HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n\r\n".repeat(depth);
-    let mut answer = vec![0; 64 * 1024];
-    let mut answer_bytes = 0;
-    for _ in 0..requests / (connections * depth) {
-        for stream in &mut streams {
-            stream.write_all(&asked).expect("it reads");
-        }
-        for stream in &mut streams {
-            if answer_bytes == 0 {
-                // The first answers tell how long one is.
-                while !answer[..answer_bytes].ends_with(b"OK") || count(&answer[..answer_bytes]) < depth {
-                    answer_bytes += stream.read(&mut answer[answer_bytes..]).expect("it answers");
-                }
-                continue;
+    let connections: usize = std::env::args().nth(1).and_then(|text| text.parse().ok()).expect("a number of connections");
+    let socket = TcpListener::bind("127.0.0.1:0").expect("loopback has ports");
+    println!("{}", socket.local_addr().expect("it is bound").port());
+    let executor = glommio::LocalExecutorBuilder::default().io_memory(64 * 1024).make().expect("an executor");
+    executor.run(async move {
+        let ring = Ring::new(&RingOptions { tick: TICK_MAX, ..RingOptions::default() }).expect("a ring");
+        let app = Router::new().get("/small", |_| "OK").build().expect("a router");
+        let config = Http1Config::from(&ServerConfig::default());
+        let context = Rc::new(Context::new(app, config, Rc::new(Counters::default())));
+        let left = Rc::new(Cell::new(connections));
+        let last = Rc::new(RefCell::new(None::<Waker>));
+        let inner = ring.clone();
+        let all = async move {
+            let listener = inner.listen(socket.into());
+            for _ in 0..connections {
+                let service = serve(inner.adopt(listener.accept().await.expect("a connection")), context.clone(), 0);
+                let (left, last) = (left.clone(), last.clone());
+                inner.spawn(async move {
+                    service.await;
+                    left.set(left.get() - 1);
+                    if let (0, Some(waker)) = (left.get(), last.take()) {
+                        waker.wake();
+                    }
+                });
             }
-            stream.read_exact(&mut answer[..answer_bytes]).expect("it answers");
-        }
-    }
-    drop(streams);
-    running.handle().shutdown();
-    running.wait().expect("it drains");
-}
-
-fn count(answers: &[u8]) -> usize {
-    answers.windows(4).filter(|end| end == b"\r\n\r\n").count()
+            poll_fn(|cx| {
+                last.replace(Some(cx.waker().clone()));
+                if left.get() == 0 { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+        };
+        ring.drive(all).await.expect("it works to the end");
+    });
 }
