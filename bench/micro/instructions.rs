@@ -42,8 +42,8 @@ fn main() {
                 inner.spawn(async move {
                     service.await;
                     left.set(left.get() - 1);
-                    if let (0, Some(waker)) = (left.get(), last.take()) {
-                        waker.wake();
+                    if left.get() == 0 {
+                        last.take().into_iter().for_each(Waker::wake);
                     }
                 });
             }
