@@ -6,7 +6,7 @@
 use crate::{
     http::ConnInfo,
     limits::{BUFFER_BYTES_KEPT_MAX, BUFFERS_KEPT_MAX},
-    stats::Histogram,
+    stats::Batched,
 };
 use bytes::Bytes;
 use std::{
@@ -81,34 +81,52 @@ pub enum Phase {
 /// Requests whose last byte is in an [`Outgoing`], by when their heads were complete.
 #[derive(Debug, Default)]
 pub(crate) struct Answered {
-    /// Since when, in ns, and how many. Requests of one turn share their time, so that one pair is nearly always enough.
-    first: (u64, u64),
-    others: Vec<(u64, u64)>,
+    /// Since when, in ns.
+    since_ns: u64,
+    /// How many. Requests of one turn share their time, so that one pair is nearly always enough.
+    count: u64,
+    earlier: Option<Box<Answered>>,
 }
 
 impl Answered {
     #[inline]
     fn add(&mut self, since_ns: u64) {
-        match self.others.last_mut().unwrap_or(&mut self.first) {
-            (since, count) if *since == since_ns || *count == 0 => (*since, *count) = (since_ns, *count + 1),
-            _ => self.others.push((since_ns, 1)),
+        if self.since_ns != since_ns {
+            self.begin(since_ns);
         }
+        self.count += 1;
+    }
+
+    /// From now on `since_ns` is counted.
+    fn begin(&mut self, since_ns: u64) {
+        if self.count > 0 {
+            self.earlier = Some(Box::new(std::mem::take(self)));
+        }
+        self.since_ns = since_ns;
     }
 
     fn clear(&mut self) {
-        self.first = (0, 0);
-        self.others.clear();
+        self.count = 0;
+        self.earlier = None;
     }
 
     /// Records how long each took, now that the last byte is out; empties it.
     #[inline]
-    pub(crate) fn record(&mut self, at_ns: u64, times: &Histogram) {
-        let (since, count) = std::mem::take(&mut self.first);
-        if count > 0 {
-            times.record_many(at_ns.saturating_sub(since), count);
+    pub(crate) fn record(&mut self, at_ns: u64, times: &Batched) {
+        if self.count > 0 {
+            times.record_many(at_ns.saturating_sub(self.since_ns), self.count);
+            self.count = 0;
         }
-        for (since, count) in self.others.drain(..) {
-            times.record_many(at_ns.saturating_sub(since), count);
+        if self.earlier.is_some() {
+            self.record_earlier(at_ns, times);
+        }
+    }
+
+    #[cold]
+    fn record_earlier(&mut self, at_ns: u64, times: &Batched) {
+        while let Some(mut earlier) = self.earlier.take() {
+            times.record_many(at_ns.saturating_sub(earlier.since_ns), earlier.count);
+            self.earlier = earlier.earlier.take();
         }
     }
 }
@@ -211,6 +229,7 @@ pub fn give_buffer(mut buffer: Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::Histogram;
 
     fn collect(out: &Outgoing, skip: usize) -> Vec<u8> {
         out.slices(skip).flatten().copied().collect()
@@ -243,19 +262,19 @@ mod tests {
         for since in [100, 100, 100, 500, 700, 700] {
             out.note_answered(since);
         }
-        let (times, expected) = (Histogram::default(), Histogram::default());
+        let (times, expected) = (Batched::default(), Histogram::default());
         out.answered.record(1_000, &times);
         expected.record_many(900, 3);
         expected.record(500);
         expected.record_many(300, 2);
-        assert!(times == expected);
+        assert!(*times.all() == expected);
         out.answered.record(2_000, &times);
-        assert_eq!(times.count(), 6, "each is recorded once");
+        assert_eq!(times.all().count(), 6, "each is recorded once");
         out.note_answered(1);
         out.note_answered(2);
         out.clear();
         out.answered.record(3_000, &times);
-        assert_eq!(times.count(), 6, "cleared with the bytes");
+        assert_eq!(times.all().count(), 6, "cleared with the bytes");
     }
 
     #[test]

@@ -166,6 +166,7 @@ impl<T: Transport> Connection<T> {
     }
 
     /// The request at work is answered: all is written, and some of it may be sent already.
+    #[inline]
     fn note_answered(&mut self) {
         match self.out.is_empty() {
             true => self.io.note_answered(self.head_ns),
