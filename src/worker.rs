@@ -307,11 +307,7 @@ impl Worker {
             self.shard.counters().connections.closed.by(CloseCause::Rejected).add(1);
             return; // dropped, and so closed
         }
-        let service = http1::serve(self.shard.ring().adopt(fd), context, listener);
-        self.shard.spawn(async move {
-            let _reader = readers;
-            service.await;
-        });
+        self.shard.spawn(http1::serve(self.shard.ring().adopt(fd), context, listener, readers));
     }
 
     /// Runs the service of a connection that this shard was counted for.
@@ -320,13 +316,7 @@ impl Worker {
         let counted = CountedConnection { peers: self.shard.peers().clone(), shard: self.shard.id() };
         match &self.services[listener] {
             Service::Stats(_) => unreachable!("those are neither counted nor handed over"),
-            Service::Http => {
-                let service = http1::serve(socket, self.http.clone(), listener);
-                self.shard.spawn(async move {
-                    let _counted = counted;
-                    service.await;
-                });
-            }
+            Service::Http => self.shard.spawn(http1::serve(socket, self.http.clone(), listener, counted)),
             Service::Tcp(handler) => {
                 let counters = self.shard.counters().clone();
                 let service = handler(TcpConnection::new(socket));
