@@ -3,6 +3,11 @@
 //! Shards share nothing but bounded mailboxes, their doorbells, and one connection count each. A message is
 //! moved into the other shard's mailbox and its doorbell is rung: it is read there in the next turn.
 
+mod drain;
+
+pub(crate) use drain::DrainSignal;
+pub use drain::Draining;
+
 use crate::{
     limits::{MAILBOX_MAX, METRICS_MAX},
     ring::{Doorbell, Ring, Sleep, ThreadTime},
@@ -56,6 +61,7 @@ struct Inner {
     /// What the thread had used when the ring's clock began.
     used_before: ThreadTime,
     peers: Arc<Peers>,
+    drain: Rc<DrainSignal>,
     inboxes: RefCell<HashMap<TypeId, Rc<dyn Deliver>>>,
     /// Questions to the other shards that are not answered yet.
     asked: RefCell<HashMap<u64, Asked>>,
@@ -91,6 +97,7 @@ impl Shard {
             metrics: Registry::default(),
             used_before,
             peers,
+            drain: Rc::default(),
             inboxes: RefCell::default(),
             asked: RefCell::default(),
             questions: Cell::new(0),
@@ -121,6 +128,12 @@ impl Shard {
     /// punctual than glommio's timers.
     pub fn sleep(&self, duration: Duration) -> Sleep {
         self.0.ring.sleep(duration)
+    }
+
+    /// Completes when the server begins to drain; at once if it has. For what goes on by itself: an endless stream, a
+    /// task beside the requests. HTTP connections are looked after without it.
+    pub fn draining(&self) -> Draining {
+        self.0.drain.wait()
     }
 
     /// The shard's ring, for sockets of your own.
@@ -280,6 +293,10 @@ impl Shard {
             Some(inbox) => inbox.deliver(message),
             None => log::warn!("shard {} has no inbox for a message that another shard sent", self.0.id),
         }
+    }
+
+    pub(crate) fn drain_signal(&self) -> &Rc<DrainSignal> {
+        &self.0.drain
     }
 
     pub(crate) fn peers(&self) -> &Arc<Peers> {
