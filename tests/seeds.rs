@@ -8,6 +8,7 @@ use common::{
     server::Server,
 };
 use std::{
+    io::{ErrorKind, Read},
     net::SocketAddr,
     process::{Command, Stdio},
     thread,
@@ -47,15 +48,28 @@ fn echo_port_reads_once_writes_the_same_and_closes() {
     check(b"GET /\r\n\r\n");
     check(b"x");
     check(&[0; 1024]);
-    // More than it reads: the beginning comes back, or the close meets what was not read and is a reset.
+    // One more than it reads: the beginning comes back, and nothing after it.
     let mut connection = Raw::connect(echo);
-    connection.send([b'y'; 1024]);
-    connection.send([b'z'; 1024]);
+    let mut sent = [b'y'; 1025];
+    sent[1024] = b'z';
+    connection.send(sent);
     assert_eq!(connection.octets(1024), [b'y'; 1024]);
+    match connection.stream().read(&mut [0; 1]) {
+        Ok(count) => assert_eq!(count, 0),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "it met the close"),
+    }
     // Nothing sent, nothing comes back.
     let mut connection = Raw::connect(echo);
     connection.finish_sending();
     assert_eq!(connection.until_close(), b"");
+    wait_until("all are counted", || {
+        let seen: serde_json::Value = serde_json::from_slice(&get(server.http, "/__stats").body).expect("JSON");
+        let tcp = &seen["total"]["tcp"];
+        let bytes = 9 + 1 + 1024 + 1024;
+        (&tcp["accepted"], &tcp["active"], &tcp["received"], &tcp["sent"])
+            == (&5.into(), &0.into(), &bytes.into(), &bytes.into())
+            && (&tcp["closed"]["server_closed"], &tcp["closed"]["peer_closed"]) == (&4.into(), &1.into())
+    });
     // HTTP is served beside it.
     assert_eq!(get(server.http, "/yo").body, b"Hey!");
 }
@@ -79,6 +93,22 @@ fn echo_port_serves_a_thousand_at_once() {
         let seen: serde_json::Value = serde_json::from_slice(&get(server.http, "/__stats").body).expect("JSON");
         seen["total"]["connections"]["active"].as_u64() <= Some(1)
     });
+}
+
+#[test]
+fn churn_of_the_demo_client_has_no_error() {
+    let mut server = Server::start(&["--echo", "127.0.0.1:0"]);
+    let line = server.await_line(|line| line.starts_with("echoing on "));
+    let url = format!("tcp://{}", &line["echoing on ".len()..]);
+    let load = ["-c", "100", "-n", "4000", "--no-keepalive", "--batch", "auto", "--json", "--quiet", &url];
+    let done = Command::new(env!("CARGO_BIN_EXE_everycore")).arg("bench").args(load).output().expect("it starts");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let seen: serde_json::Value = serde_json::from_slice(&done.stdout).expect("JSON");
+    assert_eq!((&seen["answers"], &seen["failures"]), (&4000.into(), &0.into()), "{seen:#}");
+    assert_eq!((&seen["load"]["batch"], &seen["connections"]["opened"]), (&10.into(), &4000.into()));
+    assert_eq!(seen["bytes"]["body"], 4000 * "GET /\r\n\r\n".len());
+    let latency = &seen["latency"];
+    assert!(latency["count"] == 4000 && latency["min_ns"].as_u64() > Some(0), "{latency:#}");
 }
 
 #[test]
