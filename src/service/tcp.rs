@@ -1,8 +1,7 @@
 //! Raw TCP: an author's own protocol on the shards' connections. Floor 5.
 //!
 //! For: calling the author's handler, bounding what it awaits of its peer, telling it of a drain, counting. Not for:
-//! what the bytes mean. Framing over futures-io is what crates do: `asynchronous-codec` (lines, lengths), or
-//! [`futures_lite::AsyncBufReadExt`] for lines alone.
+//! what the bytes mean.
 
 use super::http1::linger;
 use crate::{
@@ -128,6 +127,9 @@ impl Drop for Counted {
 /// goes on receiving goes on. It is an error and not an end of file: half of a message must not pass for the whole.
 /// A handler that wants to say goodbye, or that waits for something other than its peer, races that with
 /// [`draining`](Self::draining). Whatever has not ended after `drain_timeout` is cut off.
+///
+/// Lines and length-prefixed frames: crates over futures-io do that, such as `asynchronous-codec`, or
+/// `futures_lite::io::BufReader` for lines alone.
 ///
 /// A connection lasts as long as its handler: with the handler's end it is counted as closed, what was written is
 /// sent, and it is closed. To close it so that a peer that is still sending can read it all, [`finish`](Self::finish).
