@@ -196,3 +196,28 @@ fn wrk_finds_every_connection_served_at_four_hundred() {
     let Some(text) = run("wrk", &["-t2", "-c400", "-d1s", &url]) else { return };
     assert!(!text.contains("Socket errors") && !text.contains("Non-2xx"), "{text}");
 }
+
+#[test]
+fn thousands_of_kept_connections_are_counted_alike_by_client_and_server() {
+    let limits = everycore::ring::rlimit::raise_limits().expect("limits can be read"); // wrk inherits them
+    for (count, shards) in [(5000, "1"), (7000, "2")] {
+        if limits.nofile.soft < count + 256 {
+            println!("skipped: {count} connections need more than {} files", limits.nofile.soft);
+            continue;
+        }
+        let mut command = Command::new(env!("CARGO_BIN_EXE_everycore"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--pin", "off", "--shards", shards]);
+        let server = Server::launch(command);
+        let url = format!("http://{}/small", server.http);
+        let load = ["-t2", &format!("-c{count}"), "-d3s", "--timeout", "60s", &url];
+        let Some(text) = run("wrk", &load) else { return };
+        assert!(!text.contains("Socket errors") && !text.contains("Non-2xx"), "{text}");
+        let line = text.lines().find(|line| line.contains(" requests in ")).expect("wrk says how many");
+        let counted: u64 = line.split_whitespace().next().and_then(|n| n.parse().ok()).expect("a number");
+        let seen: serde_json::Value = serde_json::from_slice(&get(server.http, "/__stats").body).expect("JSON");
+        let served = seen["total"]["requests"].as_u64().expect("a number") - 1;
+        assert!((counted..=counted + count).contains(&served), "wrk counted {counted}, the server {served}");
+        let accepted = seen["total"]["connections"]["accepted"].as_u64().expect("a number");
+        assert!((count..=count + 2).contains(&accepted), "{accepted} connections for {count}: each is kept");
+    }
+}
