@@ -62,6 +62,11 @@ impl Socket {
         SockRef::from(&self.as_fd()).local_addr().ok()?.as_socket()
     }
 
+    /// Whether bytes that were handed over are not all with the kernel.
+    pub(crate) fn is_sending(&self) -> bool {
+        self.ring.core().sock(self.slot).sent().is_none()
+    }
+
     /// Moves received bytes into `into`; `Ok(0)`: the peer sent its end.
     fn poll_recv<R>(
         &mut self,
