@@ -1,6 +1,9 @@
-//! `everycore serve`: says what it starts, serves the demo, ends with a code.
+//! `everycore serve`: says what it starts, serves files or the demo, ends with a code.
 
-use super::args::{ServeArgs, exit};
+use super::{
+    args::{ServeArgs, exit},
+    site::SitePlan,
+};
 use crate::{
     Error, Running, Server, TcpConnection,
     config::{Address, ServerConfig},
@@ -13,8 +16,12 @@ use std::{
     process::ExitCode,
 };
 
-pub(super) fn run(args: ServeArgs) -> ExitCode {
+pub(super) fn run(mut args: ServeArgs) -> ExitCode {
     super::log_to_stderr();
+    let site = match SitePlan::new(std::mem::take(&mut args.site)) {
+        Ok(site) => site,
+        Err(error) => return fail(exit::USAGE, &error),
+    };
     let config = match ServerConfig::try_from(args) {
         Ok(config) => config,
         Err(error) => {
@@ -24,7 +31,7 @@ pub(super) fn run(args: ServeArgs) -> ExitCode {
         }
     };
     let echo = config.echo.len();
-    match start(config) {
+    match start(config, site) {
         Err(error) => fail(code(&error), &error),
         Ok(running) => {
             let _ = announce(&running, running.addresses().len() - echo); // nobody reads it: no reason not to serve
@@ -42,7 +49,7 @@ pub(super) fn run(args: ServeArgs) -> ExitCode {
     }
 }
 
-fn start(config: ServerConfig) -> Result<Running, Error> {
+fn start(config: ServerConfig, site: Option<SitePlan>) -> Result<Running, Error> {
     let mut server = Server::new(config.clone()).handle_signals().systemd();
     for address in &config.echo {
         server = server.tcp(address, |shard| {
@@ -55,7 +62,7 @@ fn start(config: ServerConfig) -> Result<Running, Error> {
             }
         });
     }
-    server.start(|_| demo::router())
+    server.start(move |_| site.as_ref().map_or_else(demo::router, SitePlan::router))
 }
 
 /// Reads once, writes the same back, closes: the server of the concurrency demo that this one was measured against.
