@@ -45,7 +45,9 @@ fn shard_with<T: Send + 'static, F: Future<Output = T> + 'static>(
     .unwrap()
 }
 
-fn shard<T: Send + 'static, F: Future<Output = T> + 'static>(main: impl FnOnce(Ring) -> F + Send + 'static) -> T {
+pub(super) fn shard<T: Send + 'static, F: Future<Output = T> + 'static>(
+    main: impl FnOnce(Ring) -> F + Send + 'static,
+) -> T {
     shard_with(RingOptions::default(), main)
 }
 
