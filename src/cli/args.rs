@@ -160,8 +160,7 @@ pub struct ServeArgs {
     /// Let another process listen on the same ports, for a restart without a gap
     #[arg(long, env = "EVERYCORE_SHARE_PORT", value_parser = yes_or_no, help_heading = LISTENING)]
     pub share_port: bool,
-    /// Believe what this network says of its clients' addresses (Forwarded, X-Forwarded-For); unix: those that connect
-    /// to a unix socket; may come again, or as a list with commas
+    /// Believe Forwarded and X-Forwarded-For of this network, or of unix sockets; may come again, or with commas
     #[arg(long, value_name = "NET|unix", env = "EVERYCORE_TRUSTED_PROXY", value_delimiter = ',')]
     #[arg(help_heading = LISTENING)]
     pub trusted_proxy: Vec<TrustedProxy>,
