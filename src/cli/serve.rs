@@ -1,11 +1,12 @@
 //! `everycore serve`: says what it starts, serves the demo, ends with a code.
 
-use super::args::{ServeArgs, exit};
+use super::args::{CompressArg, ServeArgs, exit};
 use crate::{
     Error, Running, Server, TcpConnection,
     config::{Address, ServerConfig},
     demo,
     limits::{ECHO_ONCE_BYTES_MAX, ECHO_ONCE_TIMEOUT},
+    middleware::Compression,
 };
 use futures_lite::{AsyncReadExt, AsyncWriteExt, future};
 use std::{
@@ -15,6 +16,7 @@ use std::{
 
 pub(super) fn run(args: ServeArgs) -> ExitCode {
     super::log_to_stderr();
+    let compress = args.compress;
     let config = match ServerConfig::try_from(args) {
         Ok(config) => config,
         Err(error) => {
@@ -24,7 +26,7 @@ pub(super) fn run(args: ServeArgs) -> ExitCode {
         }
     };
     let echo = config.echo.len();
-    match start(config) {
+    match start(config, compress) {
         Err(error) => fail(code(&error), &error),
         Ok(running) => {
             let _ = announce(&running, running.addresses().len() - echo); // nobody reads it: no reason not to serve
@@ -42,7 +44,7 @@ pub(super) fn run(args: ServeArgs) -> ExitCode {
     }
 }
 
-fn start(config: ServerConfig) -> Result<Running, Error> {
+fn start(config: ServerConfig, compress: CompressArg) -> Result<Running, Error> {
     let mut server = Server::new(config.clone()).handle_signals().systemd();
     for address in &config.echo {
         server = server.tcp(address, |shard| {
@@ -55,7 +57,10 @@ fn start(config: ServerConfig) -> Result<Running, Error> {
             }
         });
     }
-    server.start(|_| demo::router())
+    server.start(move |_| match compress {
+        CompressArg::Off => demo::router(),
+        CompressArg::Dynamic | CompressArg::All => demo::router().wrap(Compression::new().layer()),
+    })
 }
 
 /// Reads once, writes the same back, closes: the server of the concurrency demo that this one was measured against.

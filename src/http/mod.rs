@@ -10,6 +10,7 @@
 
 mod body;
 mod chunked;
+mod coding;
 mod date;
 mod diagnose;
 mod head;
@@ -24,6 +25,7 @@ mod target;
 
 pub use body::{Body, BodyError, Feed, FieldPairs};
 pub use chunked::{Chunk, ChunkedDecoder, ChunkedLimits};
+pub use coding::{AcceptedCodings, Coding};
 pub use date::DateCache;
 pub use head::{Framing, Head, HeadLimits, Version};
 pub use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
