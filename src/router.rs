@@ -11,6 +11,7 @@ use std::rc::Rc;
 use http::Method;
 
 use crate::app::{ErrorInfo, ErrorPage};
+use crate::files::{Files, Mounted};
 use crate::handler::{Handler, IntoReply, erase};
 use crate::http::{Request, Response};
 use crate::middleware::{Layer, Next, layer};
@@ -131,6 +132,31 @@ impl Router {
     fn add(mut self, path: &str, method: Option<Method>, handler: Handler) -> Self {
         self.problems.extend(check_path(path));
         self.endpoints.push(Endpoint { path: path.to_owned(), method, handler, layers: Vec::new() });
+        self
+    }
+
+    /// Serves the files beneath a directory under a prefix, for GET and HEAD. Routes that are named win over files.
+    ///
+    /// ```
+    /// # use everycore::{Files, Router};
+    /// Router::new().files("/static", Files::new("/srv/static")).get("/static/hello", |_| "no file");
+    /// ```
+    pub fn files(mut self, prefix: &str, files: Files) -> Self {
+        let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
+        let mounted = match files.open(prefix) {
+            Ok(mounted) => mounted,
+            Err(problems) => {
+                self.problems.extend(problems);
+                return self;
+            }
+        };
+        let handler = erase(move |request| mounted.serve(request));
+        let tail = Mounted::TAIL;
+        for path in [prefix.to_owned(), format!("{prefix}/"), format!("{prefix}/{{*{tail}}}")] {
+            if !path.is_empty() {
+                self = self.add(&path, Some(Method::GET), handler.clone());
+            }
+        }
         self
     }
 

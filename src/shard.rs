@@ -15,7 +15,7 @@ use std::{
     fmt,
     future::{Future, poll_fn},
     os::fd::OwnedFd,
-    rc::Rc,
+    rc::{Rc, Weak},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -45,6 +45,11 @@ use std::{
 /// ```
 #[derive(Clone)]
 pub struct Shard(Rc<Inner>);
+
+thread_local! {
+    /// The shard of this thread, for what is built on it without being handed it.
+    static CURRENT: RefCell<Weak<Inner>> = const { RefCell::new(Weak::new()) };
+}
 
 struct Inner {
     id: usize,
@@ -82,7 +87,7 @@ impl Shard {
             };
             noted.borrow_mut().note(second, sample, ring.turn_ns_max_this_second, times);
         });
-        Shard(Rc::new(Inner {
+        let shard = Rc::new(Inner {
             id,
             core,
             ring,
@@ -94,7 +99,14 @@ impl Shard {
             inboxes: RefCell::default(),
             asked: RefCell::default(),
             questions: Cell::new(0),
-        }))
+        });
+        CURRENT.set(Rc::downgrade(&shard));
+        Shard(shard)
+    }
+
+    /// The shard that this thread runs; none in a test without a server.
+    pub(crate) fn current() -> Option<Shard> {
+        CURRENT.with_borrow(Weak::upgrade).map(Shard)
     }
 
     /// Its number, from 0.

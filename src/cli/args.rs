@@ -141,6 +141,9 @@ pub struct ServeArgs {
     #[arg(long, short, value_name = "ADDR", env = "EVERYCORE_LISTEN", value_delimiter = ',')]
     #[arg(default_value = "127.0.0.1:8080", help_heading = LISTENING)]
     pub listen: Vec<Address>,
+    /// Static files, in place of the demo.
+    #[command(flatten)]
+    pub site: super::site::SiteArgs,
     /// Serve TCP echo at this address too, or at this port of 127.0.0.1; may come again, or as a list with commas
     #[arg(long, value_name = "ADDR|PORT", env = "EVERYCORE_ECHO", value_delimiter = ',')]
     #[arg(value_parser = address_or_port, help_heading = LISTENING)]
@@ -426,12 +429,12 @@ impl From<BalanceArg> for Balance {
     }
 }
 
-fn number<T: FromStr>(text: &str) -> Result<T, String> {
+pub(super) fn number<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| "expected a whole number in digits, without a unit".to_owned())
 }
 
 /// What a variable says of a flag that takes no value.
-fn yes_or_no(text: &str) -> Result<bool, String> {
+pub(super) fn yes_or_no(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
         "1" | "true" | "t" | "yes" | "y" | "on" => Ok(true),
         "" | "0" | "false" | "f" | "no" | "n" | "off" => Ok(false),

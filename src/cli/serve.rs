@@ -1,6 +1,9 @@
-//! `everycore serve`: says what it starts, serves the demo, ends with a code.
+//! `everycore serve`: says what it starts, serves files or the demo, ends with a code.
 
-use super::args::{CompressArg, ServeArgs, exit};
+use super::{
+    args::{CompressArg, ServeArgs, exit},
+    site::SitePlan,
+};
 use crate::{
     Error, Running, Server, TcpConnection,
     config::{Address, ServerConfig},
@@ -14,9 +17,13 @@ use std::{
     process::ExitCode,
 };
 
-pub(super) fn run(args: ServeArgs) -> ExitCode {
+pub(super) fn run(mut args: ServeArgs) -> ExitCode {
     super::log_to_stderr();
     let compress = args.compress;
+    let site = match SitePlan::new(std::mem::take(&mut args.site)) {
+        Ok(site) => site,
+        Err(error) => return fail(exit::USAGE, &error),
+    };
     let config = match ServerConfig::try_from(args) {
         Ok(config) => config,
         Err(error) => {
@@ -26,7 +33,7 @@ pub(super) fn run(args: ServeArgs) -> ExitCode {
         }
     };
     let echo = config.echo.len();
-    match start(config, compress) {
+    match start(config, site, compress) {
         Err(error) => fail(code(&error), &error),
         Ok(running) => {
             let _ = announce(&running, running.addresses().len() - echo); // nobody reads it: no reason not to serve
@@ -44,7 +51,7 @@ pub(super) fn run(args: ServeArgs) -> ExitCode {
     }
 }
 
-fn start(config: ServerConfig, compress: CompressArg) -> Result<Running, Error> {
+fn start(config: ServerConfig, site: Option<SitePlan>, compress: CompressArg) -> Result<Running, Error> {
     let mut server = Server::new(config.clone()).handle_signals().systemd();
     for address in &config.echo {
         server = server.tcp(address, |shard| {
@@ -57,9 +64,14 @@ fn start(config: ServerConfig, compress: CompressArg) -> Result<Running, Error> 
             }
         });
     }
-    server.start(move |_| match compress {
-        CompressArg::Off => demo::router(),
-        CompressArg::Dynamic | CompressArg::All => demo::router().wrap(Compression::new().layer()),
+    server.start(move |_| {
+        let router = site.as_ref().map_or_else(demo::router, SitePlan::router);
+        let is_compressed = match compress {
+            CompressArg::Off => false,
+            CompressArg::Dynamic => site.is_none(),
+            CompressArg::All => true,
+        };
+        if is_compressed { router.wrap(Compression::new().layer()) } else { router }
     })
 }
 

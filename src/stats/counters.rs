@@ -161,6 +161,8 @@ counters! {
         buffers: (Buffers BuffersSnapshot),
         /// What waits to be accepted.
         accept_queue: (AcceptQueue AcceptQueueSnapshot),
+        /// Static files.
+        files: (Files FilesSnapshot),
         /// What was counted in the last seconds.
         recent: (Recent RecentSnapshot),
     }
@@ -301,6 +303,20 @@ counters! {
         waiting: gauge,
         /// Connections that may wait; more are refused or try again.
         room: gauge,
+    }
+
+    /// Static files of one shard.
+    Files => FilesSnapshot {
+        /// Requests for files that were answered from memory, without a look at the disk.
+        cache_hits: counter,
+        /// Requests for files for which the disk was looked at.
+        cache_misses: counter,
+        /// Files that were put out of memory to make room for others.
+        cache_evictions: counter,
+        /// Bytes of files kept in memory, with what is known of them.
+        cached_bytes: gauge,
+        /// Files that became shorter, or could not be read on, while they were sent; the connection was closed.
+        broken_off: counter,
     }
 
     /// What one shard counted in the last whole seconds, or since it started if that is shorter.
@@ -473,6 +489,9 @@ mod tests {
             },
             "buffers": { "in_use": 0, "in_use_bytes": 0, "filled": 0, "peak": 3, "enobufs": 0 },
             "accept_queue": { "waiting": 0, "room": 0 },
+            "files": {
+                "cache_hits": 0, "cache_misses": 0, "cache_evictions": 0, "cached_bytes": 0, "broken_off": 0,
+            },
             "recent": { "1s": window, "10s": window, "60s": window },
         });
         assert_eq!(serde_json::to_value(counters.snapshot()).unwrap(), expected);
