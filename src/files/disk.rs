@@ -73,9 +73,10 @@ impl From<io::Error> for Failure {
 pub(super) enum Open {
     /// Anything, to see what it is: of a FIFO or a device nobody notices.
     Look,
-    /// A file to read, or a directory to look into. What became a FIFO meanwhile is not waited for, what became a
-    /// terminal is not ours.
+    /// A file to read. What became a FIFO meanwhile is not waited for, what became a terminal is not ours.
     Read,
+    /// A directory to look into.
+    List,
     /// A directory, to find things beneath it.
     Directory,
 }
@@ -86,6 +87,7 @@ impl Open {
             | match self {
                 Open::Look => OFlags::PATH,
                 Open::Read => OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY,
+                Open::List => OFlags::RDONLY | OFlags::DIRECTORY,
                 Open::Directory => OFlags::PATH | OFlags::DIRECTORY,
             }
     }
