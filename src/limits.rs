@@ -132,6 +132,10 @@ pub const SHARDS_MAX: usize = 1024;
 pub const LISTEN_ADDRESSES_MAX: usize = 64;
 /// Connections that wait for `accept`, a listener; `net.core.somaxconn` caps it (4096 since Linux 5.4).
 pub const BACKLOG: u32 = 4096;
+/// Bytes of answers that the kernel takes of a connection ahead of what the peer's window lets it send. Without this bound it
+/// takes up to `net.ipv4.tcp_wmem`, 4 MiB: a thousand slow downloads were 2.3 GiB, with which Linux ran out of memory for
+/// TCP and reset other connections.
+pub const UNSENT_BYTES_MAX: u32 = 128 * 1024;
 /// Seconds the kernel keeps a connection that sent nothing before it is given to `accept` all the
 /// same (`TCP_DEFER_ACCEPT`, off by default).
 pub const DEFER_ACCEPT_SECONDS: u32 = 5;

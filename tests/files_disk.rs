@@ -10,7 +10,7 @@ use common::{
     server::Server,
     tree::{Tree, answer, encode, noise, octets, request, tcp},
 };
-use everycore::limits::{DOWNLOAD_BYTES_MAX, LISTING_ENTRIES_MAX};
+use everycore::limits::{DOWNLOAD_BYTES_MAX, LISTING_ENTRIES_MAX, UNSENT_BYTES_MAX};
 use socket2::{Domain, Socket, Type};
 use std::{
     ffi::OsStr,
@@ -343,6 +343,16 @@ fn what_may_not_be_read_is_forbidden() {
 
 // ---- slow readers ------------------------------------------------------------------------------------
 
+/// What the kernel holds of the connections at this port of ours, each: sent and not acknowledged, or not sent.
+fn queued_octets(port: u16) -> Vec<usize> {
+    let table = fs::read_to_string("/proc/net/tcp").expect("Linux tells");
+    let end = format!(":{port:04X}");
+    let own = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    // proc_net_tcp: local address, remote address, state (01: established), tx_queue:rx_queue.
+    let own = own.filter(|words| words.len() > 4 && words[1].ends_with(&end) && words[3] == "01");
+    own.map(|words| usize::from_str_radix(&words[4][..8], 16).expect("eight digits")).collect()
+}
+
 #[test]
 fn thousand_slow_downloads_stay_within_their_bound() {
     const CLIENTS: usize = 1000;
@@ -364,6 +374,11 @@ fn thousand_slow_downloads_stay_within_their_bound() {
     let grown = rss_kib(server.pid()).saturating_sub(before);
     let bound = (DOWNLOAD_BYTES_MAX / 1024 * CLIENTS) as u64;
     assert!(grown < bound, "{grown} KiB for {CLIENTS} downloads, expected less than {bound}");
+    // Nor does the kernel hold much of them: it would take 4 MiB of each, and reset others for want of memory.
+    let queued = queued_octets(server.http.port());
+    assert!(queued.len() >= CLIENTS, "{} connections are open", queued.len());
+    let most = queued.into_iter().max().unwrap_or(0);
+    assert!(most <= 2 * UNSENT_BYTES_MAX as usize, "{most} octets wait in the kernel for one client");
     // All of them are being served, and someone else is still served.
     assert_eq!(get(&server, "/absent").status, 404);
     drop(slow);
