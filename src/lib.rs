@@ -28,6 +28,7 @@
 //! |---|---|
 //! | name routes, nest and merge them, set an error page | [`Router`] |
 //! | write handlers, and know what they may give back | [`handler`] |
+//! | serve files | [`Files`] |
 //! | read a query, a form, JSON, cookies as types | [`extract`] |
 //! | stream bodies in and out | [`Body`], [`Response::stream`] |
 //! | put something around handlers | [`middleware`] |

@@ -301,7 +301,10 @@ fn directories_have_their_index_behind_a_slash() {
     let files = Files::new(root.path()).index("index.html").index("default.htm");
     let nested = {
         let files = files.clone();
-        move || Router::new().files("/static", files.clone()).nest("/n", Router::new().files("/m/", files.clone()))
+        move || {
+            let inner = Router::new().files("/m/", files.clone()).nest("/k", Router::new().files("/", files.clone()));
+            Router::new().files("/static", files.clone()).nest("/n", inner)
+        }
     };
     both(at_root(files), |ask| {
         let moved = |target: &str, to: &str| {
@@ -326,12 +329,12 @@ fn directories_have_their_index_behind_a_slash() {
         moved("/x/../docs/?q", "/docs/?q");
     });
     both(nested, |ask| {
-        for (mount, target) in [("/static", "/static"), ("/n/m", "/n/m")] {
+        for target in ["/static", "/n/m", "/n/k"] {
             check_body(&ask("GET", &format!("{target}/"), ""), 200, "home");
             check_body(&ask("GET", &format!("{target}/docs/"), ""), 200, "docs");
             for (from, to) in [("", "/"), ("?q", "/?q"), ("/docs", "/docs/"), ("/docs?q", "/docs/?q")] {
                 let answer = ask("GET", &format!("{target}{from}"), "");
-                assert_eq!((answer.status, field(&answer, "location")), (301, Some(&*format!("{mount}{to}"))));
+                assert_eq!((answer.status, field(&answer, "location")), (301, Some(&*format!("{target}{to}"))));
             }
         }
         assert_eq!(ask("GET", "/", "").status, 404);
@@ -705,6 +708,10 @@ fn files_are_closed_after_they_were_sent() {
 mod program {
     use super::*;
     use common::server::Server;
+    use std::{
+        fs::Permissions,
+        os::unix::fs::{MetadataExt, PermissionsExt},
+    };
 
     #[test]
     fn roots_take_the_place_of_the_demo() {
@@ -739,6 +746,57 @@ mod program {
         for endpoint in ["/livez", "/readyz", "/healthz", "/__stats", "/metrics"] {
             assert_eq!(get(endpoint).status, 200, "{endpoint}");
         }
+    }
+
+    /// `everycore serve` with these flags, as a user who may not read everything.
+    fn start_unprivileged(flags: &[&str], copy_to: &Path) -> Server {
+        let built = Path::new(env!("CARGO_BIN_EXE_everycore"));
+        let serve = ["serve", "--listen", "127.0.0.1:0", "--shards", "1", "--pin", "off"];
+        let is_root = fs::metadata("/proc/self").expect("it is there").uid() == 0;
+        let mut command = match is_root {
+            false => Command::new(built),
+            true => {
+                // The build's directory may not be for everybody.
+                let program = copy_to.join("everycore");
+                fs::copy(built, &program).expect("it is copied");
+                let mut command = Command::new("setpriv");
+                command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program);
+                command
+            }
+        };
+        command.args(serve).args(flags);
+        Server::launch(command)
+    }
+
+    #[test]
+    fn what_may_not_be_read_is_forbidden() {
+        if Command::new("setpriv").arg("--version").output().is_err() {
+            return println!("skipped: setpriv not installed");
+        }
+        let root = tree(&[
+            ("file", b"x"),
+            ("open", b"y"),
+            ("closed/a", b"z"),
+            ("passable/a", b"through"),
+            ("403.html", b"no"),
+        ]);
+        let modes = [("", 0o755), ("file", 0o200), ("closed", 0o600), ("passable", 0o311)];
+        let set = |name: &str, mode| fs::set_permissions(root.path().join(name), Permissions::from_mode(mode));
+        modes.iter().for_each(|(name, mode)| set(name, *mode).expect("it is ours"));
+        let copy = tempfile::tempdir().expect("a directory");
+        fs::set_permissions(copy.path(), Permissions::from_mode(0o755)).expect("it is ours");
+        let path = root.path().display().to_string();
+        let server = start_unprivileged(&["--root", &path, "--listing", "--error-page", "403=403.html"], copy.path());
+        let get = |target: &str| common::live::get(server.http, target);
+        for target in ["/file", "/closed/a", "/passable/"] {
+            check_body(&get(target), 403, "no");
+        }
+        check_body(&get("/passable/a"), 200, "through");
+        assert_eq!(field(&get("/passable"), "location"), Some("/passable/"));
+        check_body(&get("/open"), 200, "y");
+        set("open", 0o200).expect("it is ours");
+        wait_until("the change is seen", || get("/open").status == 403);
+        modes.iter().for_each(|(name, _)| set(name, 0o755).expect("it is ours")); // for whoever cleans up
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::{
     args::{CompressArg, ServeArgs, exit},
-    site::SitePlan,
+    site::{Mount, SitePlan},
 };
 use crate::{
     Error, Running, Server, TcpConnection,
@@ -33,10 +33,11 @@ pub(super) fn run(mut args: ServeArgs) -> ExitCode {
         }
     };
     let echo = config.echo.len();
+    let mounts = site.as_ref().map(|site| site.mounts().to_vec()).unwrap_or_default();
     match start(config, site, compress) {
         Err(error) => fail(code(&error), &error),
         Ok(running) => {
-            let _ = announce(&running, running.addresses().len() - echo); // nobody reads it: no reason not to serve
+            let _ = announce(&running, running.addresses().len() - echo, &mounts); // nobody reads it: no reason not to serve
             if let Some(warning) = running.preflight().memlock.warning() {
                 super::tell(format_args!("warning: {warning}"));
             }
@@ -83,8 +84,8 @@ async fn echo_once(mut connection: TcpConnection) -> io::Result<()> {
     connection.flush().await
 }
 
-/// One line each: addresses (`http` ones first), shards, engine, limits.
-fn announce(running: &Running, http: usize) -> io::Result<()> {
+/// One line each: addresses (`http` ones first), directories, shards, engine, limits.
+fn announce(running: &Running, http: usize, mounts: &[Mount]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     for (index, address) in running.addresses().iter().enumerate() {
         match address {
@@ -97,6 +98,9 @@ fn announce(running: &Running, http: usize) -> io::Result<()> {
         Some(Address::Tcp(address)) => println!("stats on http://{address}"),
         Some(address) => println!("stats on {address}"),
         None => {}
+    }
+    for Mount { path, root } in mounts {
+        writeln!(out, "files of {} at {path}", root.display())?;
     }
     let checked = running.preflight();
     writeln!(out, "shards: {}", running.plan())?;

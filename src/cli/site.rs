@@ -111,6 +111,10 @@ impl SitePlan {
         Ok(Some(SitePlan { args, pages }))
     }
 
+    pub(super) fn mounts(&self) -> &[Mount] {
+        &self.args.root
+    }
+
     pub(super) fn router(&self) -> Router {
         let args = &self.args;
         let mounted =

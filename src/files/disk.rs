@@ -73,7 +73,8 @@ impl From<io::Error> for Failure {
 pub(super) enum Open {
     /// Anything, to see what it is: of a FIFO or a device nobody notices.
     Look,
-    /// A file to read. What became a FIFO meanwhile is not waited for, what became a terminal is not ours.
+    /// What was looked at, a file to read. (Without `O_NONBLOCK`, for the ring's sake; what becomes a FIFO between the two
+    /// looks holds up its own request. What becomes a terminal does not become ours.)
     Read,
     /// A directory to look into.
     List,
@@ -86,7 +87,7 @@ impl Open {
         OFlags::CLOEXEC
             | match self {
                 Open::Look => OFlags::PATH,
-                Open::Read => OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY,
+                Open::Read => OFlags::RDONLY | OFlags::NOCTTY,
                 Open::List => OFlags::RDONLY | OFlags::DIRECTORY,
                 Open::Directory => OFlags::PATH | OFlags::DIRECTORY,
             }
@@ -260,5 +261,29 @@ pub(super) fn what(stat: &Stat) -> What {
         FileType::RegularFile => What::File,
         FileType::Directory => What::Directory,
         _ => What::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_by_what_the_kernel_says() {
+        #[track_caller]
+        fn check(errnos: &[i32], is_expected: impl Fn(&Failure) -> bool) {
+            for errno in errnos {
+                let failure = Failure::from(io::Error::from_raw_os_error(*errno));
+                assert!(is_expected(&failure), "{errno}: {failure:?}");
+            }
+        }
+        check(&[libc::ENOENT, libc::ENOTDIR, libc::ENAMETOOLONG, libc::ELOOP, libc::EXDEV, libc::ENXIO], |failure| {
+            matches!(failure, Failure::Absent)
+        });
+        check(&[libc::EACCES, libc::EPERM], |failure| matches!(failure, Failure::Forbidden));
+        check(&[libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN], |failure| {
+            matches!(failure, Failure::Exhausted(_))
+        });
+        check(&[libc::EIO, libc::ESTALE, libc::EINVAL], |failure| matches!(failure, Failure::Broken(_)));
     }
 }

@@ -321,7 +321,7 @@ impl Site {
             }
             Failure::Forbidden => self.refuse(StatusCode::FORBIDDEN).await,
             Failure::Exhausted(error) => {
-                log::warn!("a file could not be opened: {error}");
+                log::debug!("a file could not be opened: {error}");
                 let response = self.refuse(StatusCode::SERVICE_UNAVAILABLE).await;
                 response.with_header(header::RETRY_AFTER, RETRY_AFTER_S)
             }

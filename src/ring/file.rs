@@ -6,7 +6,7 @@
 use super::{Ring, interest};
 use bytes::BytesMut;
 use io_uring::types::OpenHow;
-use rustix::fs::{OFlags, ResolveFlags, fcntl_setfl};
+use rustix::fs::{OFlags, ResolveFlags};
 use std::{
     ffi::CString,
     fmt,
@@ -47,6 +47,9 @@ pub struct File {
 
 impl Ring {
     /// Opens `path` beneath a directory, as openat2(2) does.
+    ///
+    /// Not with `O_NONBLOCK` what is to be read: the ring then takes every file system for one that reads without
+    /// blocking, and one that does not (NFS, FUSE, overlays) would block this thread instead of a worker.
     pub fn open(&self, beneath: &Rc<OwnedFd>, path: CString, flags: OFlags, resolve: ResolveFlags) -> Opening {
         let how = OpenHow::new().flags(u64::from(flags.bits())).resolve(resolve.bits());
         let errand = Errand::Open { beneath: beneath.clone(), path, how: Box::new(how) };
@@ -67,7 +70,7 @@ impl File {
     /// Begins to read at `offset`, as many bytes as `into` has spare capacity for, behind what is in it.
     pub fn read(&self, offset: u64, into: BytesMut) -> Reading {
         let errand = Errand::Read { file: self.fd().clone(), offset, into };
-        Reading { is_second: false, pending: Pending::submit(&self.ring, errand) }
+        Reading(Pending::submit(&self.ring, errand))
     }
 }
 
@@ -151,37 +154,22 @@ impl fmt::Debug for Opening {
 /// How many bytes a read brought, and the buffer with them. Dropping this leaves the buffer to the core until the
 /// kernel has let go of it.
 #[must_use = "a reading's bytes are lost unless it is awaited"]
-pub struct Reading {
-    /// The first try came back because the file was opened without waiting.
-    is_second: bool,
-    pending: Pending,
-}
+pub struct Reading(Pending);
 
 impl Future for Reading {
     type Output = (io::Result<usize>, BytesMut);
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         loop {
-            let Poll::Ready((errand, result)) = self.pending.poll(cx) else { return Poll::Pending };
+            let Poll::Ready((errand, result)) = self.0.poll(cx) else { return Poll::Pending };
             let Errand::Read { file, offset, into } = errand else { unreachable!("a read was submitted") };
-            match result {
-                0.. => {
-                    self.pending.ring.core().close_file(file);
-                    return Poll::Ready((Ok(result as usize), into));
-                }
-                // Some file systems (FUSE, NFS, overlays of old kernels) take O_NONBLOCK at its word instead of
-                // leaving the read to a worker. It was there for the opening: what could block there is refused by now.
-                _ if -result == libc::EAGAIN && !self.is_second => {
-                    self.is_second = true;
-                    let _ = fcntl_setfl(&*file, OFlags::empty()); // if it fails, so does the second read
-                }
-                _ if -result == libc::EINTR => {}
-                _ => {
-                    self.pending.ring.core().close_file(file);
-                    return Poll::Ready((Err(io::Error::from_raw_os_error(-result)), into));
-                }
+            if -result == libc::EINTR {
+                self.0 = Pending::submit(&self.0.ring, Errand::Read { file, offset, into });
+                continue;
             }
-            self.pending = Pending::submit(&self.pending.ring, Errand::Read { file, offset, into });
+            self.0.ring.core().close_file(file);
+            let read = if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(result as usize) };
+            return Poll::Ready((read, into));
         }
     }
 }
@@ -189,5 +177,115 @@ impl Future for Reading {
 impl fmt::Debug for Reading {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Reading")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::tests::shard, *};
+    use rustix::fs::Mode;
+    use std::{fs, path::Path};
+
+    const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC);
+
+    fn directory(path: &Path) -> Rc<OwnedFd> {
+        Rc::new(rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap())
+    }
+
+    fn open(ring: &Ring, beneath: &Rc<OwnedFd>, path: &str) -> Opening {
+        ring.open(beneath, CString::new(path).unwrap(), READ, ResolveFlags::BENEATH)
+    }
+
+    /// Files of this process that are open beneath `path`.
+    fn open_files(path: &Path) -> usize {
+        let links = fs::read_dir("/proc/self/fd").unwrap().filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        links.filter(|link| link.starts_with(path) && link != path).count()
+    }
+
+    #[test]
+    fn file_is_read_in_pieces_up_to_its_end() {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("a"), "0123456789").unwrap();
+        let path = root.path().to_owned();
+        shard(move |ring| async move {
+            let beneath = directory(&path);
+            let file = open(&ring, &beneath, "a").await.unwrap();
+            let mut buffer = BytesMut::with_capacity(6);
+            buffer.extend_from_slice(b">>");
+            let (result, buffer) = file.read(3, buffer).await;
+            assert_eq!((result.unwrap(), &buffer[..], buffer.capacity()), (4, &b">>3456"[..], 6));
+            let (result, buffer) = file.read(8, BytesMut::with_capacity(100)).await;
+            assert_eq!((result.unwrap(), &buffer[..]), (2, &b"89"[..]));
+            let (result, buffer) = file.read(10, BytesMut::with_capacity(100)).await;
+            assert_eq!((result.unwrap(), buffer.len()), (0, 0));
+            // Two at once, taken in the other order.
+            let (first, second) = (file.read(0, BytesMut::with_capacity(1)), file.read(1, BytesMut::with_capacity(1)));
+            assert_eq!((&second.await.1[..], &first.await.1[..]), (&b"1"[..], &b"0"[..]));
+            // A reading outlives its file.
+            let reading = file.read(9, BytesMut::with_capacity(5));
+            drop(file);
+            assert_eq!(&reading.await.1[..], b"9");
+        });
+        assert_eq!(open_files(root.path()), 0);
+    }
+
+    #[test]
+    fn what_cannot_be_opened_or_read_says_why() {
+        let root = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", root.path().join("out")).unwrap();
+        let path = root.path().to_owned();
+        shard(move |ring| async move {
+            let beneath = directory(&path);
+            let errno = |result: io::Result<File>| result.unwrap_err().raw_os_error().unwrap();
+            assert_eq!(errno(open(&ring, &beneath, "nope").await), libc::ENOENT);
+            assert_eq!(errno(open(&ring, &beneath, "..").await), libc::EXDEV);
+            assert_eq!(errno(open(&ring, &beneath, "out").await), libc::EXDEV);
+            let itself = open(&ring, &beneath, ".").await.unwrap();
+            let (result, _) = itself.read(0, BytesMut::with_capacity(1)).await;
+            assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EISDIR));
+        });
+    }
+
+    #[test]
+    fn what_nobody_waits_for_is_closed_and_freed() {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("a"), vec![7; 1 << 20]).unwrap();
+        let path = root.path().to_owned();
+        shard(move |ring| async move {
+            let beneath = directory(&path);
+            let file = open(&ring, &beneath, "a").await.unwrap();
+            for _ in 0..100 {
+                // Dropped before and after its completion, and with its file still open or not.
+                drop(open(&ring, &beneath, "a"));
+                drop(file.read(0, BytesMut::with_capacity(1 << 20)));
+                let late = (open(&ring, &beneath, "a"), file.read(0, BytesMut::with_capacity(10)));
+                let (result, _) = file.read(5, BytesMut::with_capacity(1)).await;
+                assert_eq!(result.unwrap(), 1);
+                drop(late);
+            }
+            drop(file);
+            while !ring.core().jobs.is_empty() || open_files(&path) > 0 {
+                ring.sleep(std::time::Duration::from_millis(1)).await;
+            }
+            // The shard ends with these in flight.
+            let file = open(&ring, &beneath, "a").await.unwrap();
+            let ends = (open(&ring, &beneath, "a"), file.read(0, BytesMut::with_capacity(1 << 20)));
+            ring.spawn(async move {
+                std::future::pending::<()>().await;
+                drop((file, ends));
+            });
+        });
+        assert_eq!(open_files(root.path()), 0);
+    }
+
+    #[test]
+    fn file_system_without_asynchronous_reads_is_read_all_the_same() {
+        // A worker of the kernel's reads /proc.
+        let (result, text) = shard(|ring| async move {
+            let file = open(&ring, &directory(Path::new("/proc")), "version").await.unwrap();
+            file.read(0, BytesMut::with_capacity(4096)).await
+        });
+        assert!(result.unwrap() > 0);
+        assert_eq!(text, fs::read("/proc/version").unwrap());
     }
 }
