@@ -103,7 +103,7 @@ pub use handler::{IntoResponse, Reply};
 pub use router::{RouteProblem, Router, RouterError};
 pub use server::{Handle, Running, Server};
 pub use service::tcp::TcpConnection;
-pub use shard::{Inbox, SendError, Shard};
+pub use shard::{Draining, Inbox, SendError, Shard};
 
 /// The Rust in README.md compiles.
 #[cfg(doctest)]

@@ -302,8 +302,6 @@ const _: () = assert!((DRAIN_DELAY.as_secs() + DRAIN_TIMEOUT.as_secs() + STOP_PA
 
 /// Bytes that `--echo` reads from a connection, once.
 pub const ECHO_ONCE_BYTES_MAX: usize = 1024;
-/// How long a connection of `--echo` may take in all.
-pub const ECHO_ONCE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long `healthcheck` waits for the answer.
 pub const HEALTHCHECK_TIMEOUT: Duration = Duration::from_secs(3);
 /// Bytes of an answer that `healthcheck` reads in search of its status.

@@ -17,7 +17,7 @@ use crate::{
     router::Router,
     service::{
         http1::{self, Context, Http1Config},
-        tcp::{TcpConnection, TcpHandler},
+        tcp::{self, TcpContext, TcpHandler},
     },
     shard::{Mail, Peers, Shard},
     stats::{CloseCause, Count, Counters},
@@ -25,7 +25,7 @@ use crate::{
 };
 use futures_lite::future;
 use std::{
-    cell::{Cell, RefCell},
+    cell::Cell,
     future::{Future, poll_fn},
     io,
     os::fd::OwnedFd,
@@ -36,7 +36,6 @@ use std::{
         Arc,
         mpsc::{Receiver, Sender},
     },
-    task::{Poll, Waker},
 };
 
 /// Builds a shard's application, on that shard.
@@ -129,13 +128,13 @@ fn work(setup: Setup) -> Result<(), Error> {
 struct Worker {
     shard: Shard,
     http: Rc<Context>,
+    tcp: Rc<TcpContext>,
     /// Of each listener: how to serve its connections.
     services: Vec<Service>,
     balance: Balance,
     connections_max: usize,
     /// For round-robin: who is next.
     next: Cell<usize>,
-    drain: Signal,
     acceptors: Cell<usize>,
     refusals: Cell<usize>,
     /// Open connections of the listener for the stats.
@@ -166,10 +165,10 @@ impl Worker {
         Ok(Worker {
             services: services.collect::<Result<_, Error>>()?,
             http,
+            tcp: Rc::new(TcpContext::new(&setup.config, counters, shard.drain_signal().clone())),
             balance: setup.config.balance,
             connections_max: setup.connections_max,
             next: Cell::new(setup.id),
-            drain: Signal::default(),
             acceptors: Cell::new(0),
             refusals: Cell::new(0),
             readers: Rc::default(),
@@ -212,7 +211,7 @@ impl Worker {
             }
             self.acceptors.set(self.acceptors.get() + 1);
             self.shard.spawn(async move {
-                worker.accept(&listener, index, worker.drain.wait()).await;
+                worker.accept(&listener, index, worker.shard.draining()).await;
                 // The drain began: what has arrived is still served.
                 for fd in listener.close().await {
                     worker.place(fd, index);
@@ -244,7 +243,7 @@ impl Worker {
                         if !std::mem::replace(&mut is_pausing, true) {
                             log::warn!("shard {}: accepting pauses: {error}", self.shard.id());
                         }
-                        future::or(self.shard.sleep(ACCEPT_PAUSE), self.drain.wait()).await;
+                        future::or(self.shard.sleep(ACCEPT_PAUSE), self.shard.draining()).await;
                     }
                     // The client was gone before it was accepted, and the like: on to the next.
                     _ => log::debug!("shard {}: accept: {error}", self.shard.id()),
@@ -307,11 +306,7 @@ impl Worker {
             self.shard.counters().connections.closed.by(CloseCause::Rejected).add(1);
             return; // dropped, and so closed
         }
-        let service = http1::serve(self.shard.ring().adopt(fd), context, listener);
-        self.shard.spawn(async move {
-            let _reader = readers;
-            service.await;
-        });
+        self.shard.spawn(http1::serve(self.shard.ring().adopt(fd), context, listener, readers));
     }
 
     /// Runs the service of a connection that this shard was counted for.
@@ -320,26 +315,12 @@ impl Worker {
         let counted = CountedConnection { peers: self.shard.peers().clone(), shard: self.shard.id() };
         match &self.services[listener] {
             Service::Stats(_) => unreachable!("those are neither counted nor handed over"),
-            Service::Http => {
-                let service = http1::serve(socket, self.http.clone(), listener);
+            Service::Http => self.shard.spawn(http1::serve(socket, self.http.clone(), listener, counted)),
+            Service::Tcp(handler) => {
+                let service = tcp::serve(socket, handler.clone(), self.tcp.clone());
                 self.shard.spawn(async move {
                     let _counted = counted;
                     service.await;
-                });
-            }
-            Service::Tcp(handler) => {
-                let counters = self.shard.counters().clone();
-                let service = handler(TcpConnection::new(socket));
-                counters.connections.active.add(1);
-                let gauge = TcpGauge { counters, cause: CloseCause::Error };
-                self.shard.spawn(async move {
-                    let _counted = counted;
-                    let mut gauge = gauge;
-                    gauge.cause = match service.await {
-                        Ok(()) => CloseCause::ServerClosed,
-                        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => CloseCause::Reset,
-                        Err(_) => CloseCause::Error,
-                    };
                 });
             }
         }
@@ -350,16 +331,23 @@ impl Worker {
         let counters = self.shard.counters();
         counters.rejects.overload.add(1);
         counters.connections.closed.by(CloseCause::Rejected).add(1);
-        if self.refusals.get() >= REFUSALS_MAX || !matches!(self.services[listener], Service::Http) {
+        let is_http = matches!(self.services[listener], Service::Http);
+        if let Service::Tcp(_) = self.services[listener] {
+            counters.tcp.closed.by(CloseCause::Rejected).add(1);
+        }
+        if self.refusals.get() >= REFUSALS_MAX {
             return; // dropped, and so closed
         }
-        counters.responses.by_status(503).add(1);
         self.refusals.set(self.refusals.get() + 1);
         let worker = self.clone();
         let mut socket = self.shard.ring().adopt(fd);
         self.shard.spawn(async move {
-            let date = worker.http.date_lines(socket.now_ms()).to_vec();
-            refuse_politely(&mut socket, &date).await;
+            if is_http {
+                worker.shard.counters().responses.by_status(503).add(1);
+                let date = worker.http.date_lines(socket.now_ms()).to_vec();
+                send_refusal(&mut socket, &date);
+            }
+            http1::linger(&mut socket).await;
             worker.refusals.set(worker.refusals.get() - 1);
         });
     }
@@ -371,7 +359,7 @@ impl Worker {
             return;
         }
         self.http.drain();
-        self.drain.set();
+        self.shard.drain_signal().set(self.shard.ring().now_ms());
         self.shard.ring().wake_sockets();
         let worker = self.clone();
         self.shard.spawn(async move {
@@ -385,7 +373,7 @@ impl Worker {
     }
 }
 
-async fn refuse_politely(socket: &mut Socket, date: &[u8]) {
+fn send_refusal(socket: &mut Socket, date: &[u8]) {
     let body = "too many connections; try again later\n";
     let mut out = Outgoing::default();
     out.buf.extend_from_slice(b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n");
@@ -395,7 +383,6 @@ async fn refuse_politely(socket: &mut Socket, date: &[u8]) {
             .as_bytes(),
     );
     socket.send(&mut out);
-    http1::linger(socket).await;
 }
 
 /// Takes a connection from its shard's count when its task ends, in whatever way.
@@ -423,47 +410,5 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
-    }
-}
-
-struct TcpGauge {
-    counters: Rc<Counters>,
-    cause: CloseCause,
-}
-
-impl Drop for TcpGauge {
-    fn drop(&mut self) {
-        self.counters.connections.active.sub(1);
-        self.counters.connections.closed.by(self.cause).add(1);
-    }
-}
-
-/// Set once; wakes all who wait.
-#[derive(Default)]
-struct Signal {
-    is_set: Cell<bool>,
-    wakers: RefCell<Vec<Waker>>,
-}
-
-impl Signal {
-    fn set(&self) {
-        self.is_set.set(true);
-        for waker in self.wakers.take() {
-            waker.wake();
-        }
-    }
-
-    async fn wait(&self) {
-        poll_fn(|cx| {
-            if self.is_set.get() {
-                return Poll::Ready(());
-            }
-            let mut wakers = self.wakers.borrow_mut();
-            if !wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
-                wakers.push(cx.waker().clone());
-            }
-            Poll::Pending
-        })
-        .await;
     }
 }

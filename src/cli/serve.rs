@@ -8,10 +8,10 @@ use crate::{
     Error, Running, Server, TcpConnection,
     config::{Address, ServerConfig},
     demo,
-    limits::{ECHO_ONCE_BYTES_MAX, ECHO_ONCE_TIMEOUT},
+    limits::ECHO_ONCE_BYTES_MAX,
     middleware::Compression,
 };
-use futures_lite::{AsyncReadExt, AsyncWriteExt, future};
+use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use std::{
     io::{self, Write},
     process::ExitCode,
@@ -55,15 +55,7 @@ pub(super) fn run(mut args: ServeArgs) -> ExitCode {
 fn start(config: ServerConfig, site: Option<SitePlan>, compress: CompressArg) -> Result<Running, Error> {
     let mut server = Server::new(config.clone()).handle_signals().systemd();
     for address in &config.echo {
-        server = server.tcp(address, |shard| {
-            move |connection| {
-                let timeout = shard.sleep(ECHO_ONCE_TIMEOUT);
-                future::or(echo_once(connection), async {
-                    timeout.await;
-                    Err(io::ErrorKind::TimedOut.into())
-                })
-            }
-        });
+        server = server.tcp(address, |_shard| echo_once);
     }
     server.start(move |_| {
         let router = site.as_ref().map_or_else(demo::router, SitePlan::router);
@@ -80,8 +72,7 @@ fn start(config: ServerConfig, site: Option<SitePlan>, compress: CompressArg) ->
 async fn echo_once(mut connection: TcpConnection) -> io::Result<()> {
     let mut buffer = [0; ECHO_ONCE_BYTES_MAX];
     let count = connection.read(&mut buffer).await?;
-    connection.write_all(&buffer[..count]).await?;
-    connection.flush().await
+    connection.write_all(&buffer[..count]).await
 }
 
 /// One line each: addresses (`http` ones first), directories, shards, engine, limits.

@@ -36,6 +36,6 @@ pub use head::{Framing, Head, HeadLimits, Version};
 pub use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 pub use range::{Selected, select_ranges};
 pub use reject::Reject;
-pub use request::{ConnAddrs, ConnInfo, Params, PeerAddr, PooledHead, Request, RequestBuilder};
+pub use request::{AddrBook, ConnAddrs, ConnInfo, Params, PeerAddr, PooledHead, Request, RequestBuilder};
 pub use response::{BodyFraming, Encoding, Response, encode_chunk_prefix, encode_head};
 pub use target::TargetForm;

@@ -149,6 +149,8 @@ counters! {
         handlers_dropped: counter,
         /// Connections.
         connections: (Connections ConnectionsSnapshot),
+        /// Those of them that are raw TCP.
+        tcp: (Protocol ProtocolSnapshot),
         /// Bytes on connections, heads and bodies together.
         bytes: (Bytes BytesSnapshot),
         /// Final and interim responses by status class (RFC 9110 §15).
@@ -189,6 +191,20 @@ counters! {
         handoffs_out: counter,
         /// Times accepting paused because no descriptor was left (EMFILE, ENFILE).
         accept_pauses: counter,
+        /// Connections that ended, by cause.
+        closed: (Closed ClosedSnapshot),
+    }
+
+    /// Connections of one shard that speak one protocol.
+    Protocol => ProtocolSnapshot {
+        /// Connections that were given to a handler.
+        accepted: counter,
+        /// Connections that a handler has now.
+        active: gauge,
+        /// Bytes that handlers have read.
+        received: counter,
+        /// Bytes that handlers have written.
+        sent: counter,
         /// Connections that ended, by cause.
         closed: (Closed ClosedSnapshot),
     }
@@ -350,11 +366,11 @@ counters_by! {
     Closed => ClosedSnapshot {
         /// The peer closed it in good order.
         peer_closed = PeerClosed,
-        /// A response or its handler asked for it (`connection: close`, HTTP/1.0, a body without end).
+        /// A response or its handler asked for it (`connection: close`, HTTP/1.0, a body without end; raw TCP: it ended).
         server_closed = ServerClosed,
         /// It had served as many requests as one connection may.
         requests_max = RequestsMax,
-        /// No request came in time.
+        /// No request came in time, or nothing that a raw TCP handler awaited.
         idle_timeout = IdleTimeout,
         /// A request head did not arrive in time.
         header_timeout = HeaderTimeout,
@@ -465,6 +481,10 @@ mod tests {
         counters.buffers.peak.raise(3);
         counters.buffers.peak.raise(2);
         let window = json!({ "requests": 0, "received": 0, "sent": 0, "accepted": 0, "busy_ns": 0 });
+        let closed = json!({
+            "peer_closed": 0, "server_closed": 0, "requests_max": 0, "idle_timeout": 0, "header_timeout": 0,
+            "body_timeout": 0, "write_stall": 0, "handler_timeout": 0, "reset": 0, "rejected": 0, "drained": 0, "error": 0,
+        });
         let expected = json!({
             "requests": 7, "handler_panics": 0, "handlers_dropped": 0,
             "connections": {
@@ -477,6 +497,7 @@ mod tests {
                     "error": 1,
                 },
             },
+            "tcp": { "accepted": 0, "active": 0, "received": 0, "sent": 0, "closed": closed },
             "bytes": { "received": 100, "sent": 200 },
             "responses": { "1xx": 0, "2xx": 6, "3xx": 0, "4xx": 0, "5xx": 0 },
             "rejects": {

@@ -235,6 +235,9 @@ fn fields(counters: &ShardSnapshot) -> Vec<Field> {
             ["connections", "closed", cause] => {
                 labelled("everycore_connections_closed", "Connections that ended, by cause.", "cause", cause)
             }
+            ["tcp", "closed", cause] => {
+                labelled("everycore_tcp_closed", "Raw TCP connections that ended, by cause.", "cause", cause)
+            }
             ["rejects", kind] => {
                 labelled("everycore_rejects", "Requests refused before a handler saw them.", "kind", kind)
             }
