@@ -247,6 +247,10 @@ pub struct ServeArgs {
     #[arg(value_parser = duration, default_value = "8s")]
     pub drain_timeout: Duration,
 
+    /// Compress answers as they are made, for clients that take it: those of handlers, or files too
+    #[arg(long, value_name = "WHAT", env = "EVERYCORE_COMPRESS", default_value = "off", help_heading = CONTENT)]
+    pub compress: CompressArg,
+
     /// Where stats and metrics are shown: on every address, nowhere, at an address of their own, which answers under
     /// overload and while draining, too; auto: on loopback addresses and unix sockets
     #[arg(long, value_name = "on|off|auto|ADDR", env = "EVERYCORE_STATS", default_value = "auto")]
@@ -298,6 +302,7 @@ const LISTENING: &str = "Listening";
 const CORES: &str = "Cores";
 const LIMITS: &str = "Limits";
 const DEADLINES: &str = "Deadlines (10 or 10s, 250ms, 500us, 2m, 1h)";
+const CONTENT: &str = "Content";
 const ENDPOINTS: &str = "Endpoints";
 const LOGS: &str = "Logs";
 
@@ -380,6 +385,17 @@ impl From<Switch> for PinMode {
             Switch::Off => Self::Off,
         }
     }
+}
+
+/// What `--compress` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CompressArg {
+    /// Nothing
+    Off,
+    /// What handlers make
+    Dynamic,
+    /// Files too
+    All,
 }
 
 /// What `--stats` says.

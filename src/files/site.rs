@@ -159,7 +159,7 @@ impl Site {
                 Err(failure) => return Err(failure),
             }
         }
-        let what = if self.files.listing { Open::Read } else { Open::Directory };
+        let what = if self.files.listing { Open::List } else { Open::Directory };
         let handle = self.root.get(&self.disk, path, what).await?;
         if self::what(&handle.stat()?) != What::Directory {
             return Err(Failure::Absent);

@@ -125,6 +125,11 @@ impl Ring {
         Ok(Ring(Rc::new(Inner { tasks, core: RefCell::new(core), now, bell, is_ring_only: options.is_ring_only })))
     }
 
+    /// Whether this thread has one: where it has, glommio's futures can be awaited, in tests without sockets they cannot.
+    pub fn is_here() -> bool {
+        tasks::is_shard()
+    }
+
     /// Never held across a wake or a poll.
     fn core(&self) -> RefMut<'_, Core> {
         self.0.core.borrow_mut()
