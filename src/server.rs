@@ -177,7 +177,7 @@ impl Server {
     /// Serves until it is shut down; `factory` builds the application, on each shard.
     ///
     /// # Errors
-    /// It cannot start (then nothing was started), or a shard failed.
+    /// It cannot start (then nothing was started), a shard failed, or the drain was cut short with connections open.
     pub fn run(self, factory: impl Fn(Shard) -> Router + Send + Sync + 'static) -> Result<(), Error> {
         self.start(factory)?.wait()
     }
@@ -341,7 +341,7 @@ impl Running {
     /// Waits until it has ended.
     ///
     /// # Errors
-    /// A shard failed.
+    /// A shard failed, or the drain was cut short with connections open.
     pub fn wait(self) -> Result<(), Error> {
         self.keeper.join().unwrap_or(Err(Error::ShardPanicked))
     }

@@ -125,6 +125,8 @@ fn connections_that_wait_for_accept_are_served_by_a_drain() {
     let mut waiting: Vec<Raw> = (0..50).map(|_| Raw::connect(live.http)).collect();
     waiting.iter_mut().for_each(|connection| connection.send(request("/")));
     live.handle.shutdown();
+    // The stats of a busy shard are waited for: by then it has mail of the drain.
+    wait_until("the drain has begun", || live.stats().server.is_draining);
     release.send(()).expect("it waits");
     assert_eq!(holding.response("GET").body, b"held");
     for connection in &mut waiting {

@@ -1,9 +1,7 @@
-//! What the flags for logs mean; where diagnostics go: to standard error, filtered, as text or JSON. Floor 8.
+//! Where diagnostics of the server go: to standard error, filtered, as text or JSON. Floor 8.
 //!
 //! For `tracing`'s events and, by way of it, the `log` crate's. Not for what a command says of itself: that is printed.
 
-use super::args::Off;
-use crate::config::AccessLogFormat;
 use clap::ValueEnum;
 use std::{env, error::Error, fmt, io};
 use tracing_subscriber::{filter::Targets, fmt::layer, layer::SubscriberExt, util::SubscriberInitExt};
@@ -18,16 +16,6 @@ pub enum LogFormat {
     Text,
     /// A JSON object each
     Json,
-}
-
-/// The value of `--access-log`.
-pub(super) fn access_log(text: &str) -> Result<Off<AccessLogFormat>, String> {
-    match text {
-        "off" => Ok(Off(None)),
-        "combined" => Ok(Off(Some(AccessLogFormat::Combined))),
-        "json" => Ok(Off(Some(AccessLogFormat::Json))),
-        _ => Err("expected off, combined or json".to_owned()),
-    }
 }
 
 /// `RUST_LOG` is no filter.

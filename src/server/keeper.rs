@@ -114,9 +114,9 @@ impl Keeper {
                 (Ok(Note::Shutdown | Note::Ready(_)), _) => {}
                 (Err(RecvTimeoutError::Timeout), Phase::Delaying(_)) => {
                     let (time, open) = (self.config.drain_timeout, self.peers.connections());
+                    post_all(&self.peers, || Mail::Drain);
                     tracing::info!("draining: accepting no more; connections open: {open}, which have {time:?}");
                     phase = Phase::Draining(Instant::now() + self.config.drain_timeout);
-                    post_all(&self.peers, || Mail::Drain);
                 }
                 // The deadline; or no shard is left.
                 (Err(_), _) => return self.cut(false),
