@@ -68,6 +68,7 @@ pub mod preflight;
 pub mod ring;
 pub mod transport;
 // 4
+mod access_log;
 mod app;
 mod error;
 pub mod extract;

@@ -429,6 +429,28 @@ pub const STATS_CONNECTIONS_MAX: usize = 32;
 
 const _: () = assert!(STATS_CONNECTIONS_MAX < FILES_RESERVED);
 
+// ---- access log ----------------------------------------------------------------------------------
+
+/// Bytes of lines that a shard collects before it hands them over.
+pub const ACCESS_LOG_BATCH_BYTES: usize = 64 * 1024;
+/// Batches that wait for the file, for each shard; what comes to more is lost, and counted.
+pub const ACCESS_LOG_BATCHES_QUEUED: usize = 16;
+/// How long a line waits for its batch to fill.
+pub const ACCESS_LOG_DELAY: Duration = Duration::from_millis(500);
+/// Bytes of one field of a line; what a client sends beyond is left out.
+pub const ACCESS_LOG_FIELD_BYTES_MAX: usize = 8 * 1024;
+/// How long the end of the server waits for the file to take the last lines. A pipe may have no reader.
+pub const ACCESS_LOG_CLOSE_PATIENCE: Duration = Duration::from_millis(500);
+
+const _: () = assert!(
+    (DRAIN_DELAY.as_millis()
+        + DRAIN_TIMEOUT.as_millis()
+        + STOP_PATIENCE.as_millis()
+        + ACCESS_LOG_CLOSE_PATIENCE.as_millis())
+        < 10_000,
+    "docker stop"
+);
+
 // ---- top -----------------------------------------------------------------------------------------
 
 /// Bytes of an answer that `top` reads: a thousand shards are 3 MB.

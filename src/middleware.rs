@@ -103,7 +103,7 @@ pub fn header(
 ) -> impl Fn(Request, Next) -> Reply + 'static {
     let field = name.try_into().ok().zip(value.try_into().ok());
     if field.is_none() {
-        log::error!("a header middleware has a field that HTTP does not allow");
+        tracing::error!("a header middleware has a field that HTTP does not allow");
     }
     move |request, next| {
         let field = field.clone();

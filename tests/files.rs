@@ -569,8 +569,7 @@ fn small_files_are_served_from_memory_until_they_change() {
 }
 
 #[test]
-fn change_within_a_tick_of_the_clock_is_seen() {
-    // Same size, same inode, a time that does not tell: what was just written is not trusted to be the last.
+fn change_whose_time_was_set_back_is_seen() {
     let root = tree(&[]);
     let path = root.path().join("a");
     fs::write(&path, "one").expect("a file");
@@ -797,6 +796,34 @@ mod program {
         set("open", 0o200).expect("it is ours");
         wait_until("the change is seen", || get("/open").status == 403);
         modes.iter().for_each(|(name, _)| set(name, 0o755).expect("it is ours")); // for whoever cleans up
+    }
+
+    #[test]
+    fn slow_downloads_take_bounded_memory() {
+        const DOWNLOADS: usize = 60;
+        let root = tree(&[]);
+        File::create(root.path().join("f")).and_then(|file| file.set_len(100 << 20)).expect("a sparse file");
+        let server = Server::start(&["--root", &root.path().display().to_string()]);
+        let writing = || -> u64 {
+            let stats = common::live::get(server.http, "/__stats").body;
+            let stats: serde_json::Value = serde_json::from_slice(&stats).expect("JSON");
+            stats["total"]["connections"]["writing"].as_u64().expect("a number")
+        };
+        let begin = || {
+            let mut connection = Raw::connect(server.http);
+            connection.send(head("GET", "/f", ""));
+            connection.octets(1000);
+            connection
+        };
+        let first = begin();
+        assert!(writing() > 0);
+        let before = common::live::rss_kib(server.pid());
+        let others: Vec<_> = (1..DOWNLOADS).map(|_| begin()).collect();
+        wait_until("all are on their way", || writing() >= DOWNLOADS as u64);
+        let grown = common::live::rss_kib(server.pid()).saturating_sub(before);
+        let allowed = (DOWNLOADS * everycore::limits::DOWNLOAD_BYTES_MAX / 1024) as u64;
+        assert!(grown <= allowed + 2048, "{grown} KiB for {DOWNLOADS} downloads");
+        drop((first, others));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::{
     args::{CompressArg, ServeArgs, exit},
+    diagnostics,
     site::{Mount, SitePlan},
 };
 use crate::{
@@ -18,7 +19,9 @@ use std::{
 };
 
 pub(super) fn run(mut args: ServeArgs) -> ExitCode {
-    super::log_to_stderr();
+    if let Err(error) = diagnostics::to_stderr(args.log.as_ref(), args.log_format) {
+        return fail(exit::USAGE, &error);
+    }
     let compress = args.compress;
     let site = match SitePlan::new(std::mem::take(&mut args.site)) {
         Ok(site) => site,
@@ -39,7 +42,7 @@ pub(super) fn run(mut args: ServeArgs) -> ExitCode {
         Ok(running) => {
             let _ = announce(&running, running.addresses().len() - echo, &mounts); // nobody reads it: no reason not to serve
             if let Some(warning) = running.preflight().memlock.warning() {
-                super::tell(format_args!("warning: {warning}"));
+                tracing::warn!("{warning}");
             }
             match running.wait() {
                 Ok(()) => {

@@ -151,3 +151,45 @@ impl Ready {
         self.content.as_ref().map_or(0, |content| content.len() as u64)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stamp(modified: (i64, u64), changed: (i64, u64)) -> Stamp {
+        Stamp { size: 255, modified, changed, inode: 16, device: 1 }
+    }
+
+    #[test]
+    fn stamp_is_settled_once_a_later_change_would_show() {
+        #[track_caller]
+        fn check(changed: (i64, u64), now: Duration, expected: bool) {
+            assert_eq!(stamp((0, 0), changed).is_settled(UNIX_EPOCH + now), expected, "{changed:?} at {now:?}");
+        }
+        let settles = Duration::from_secs(100) + FILE_SETTLED;
+        check((100, 0), settles - Duration::from_nanos(1), false);
+        check((100, 0), settles, true);
+        check((100, 1), settles, false);
+        check((100, 1), settles + Duration::from_nanos(1), true);
+        check((1000, 0), settles, false); // a clock that went back
+        check((-1, 0), Duration::ZERO, true);
+    }
+
+    #[test]
+    fn tag_and_date_of_any_time() {
+        #[track_caller]
+        fn check(modified: (i64, u64), etag: &str, date: &str) {
+            let about = Description { media_type: HeaderValue::from_static("a/b"), cache_control: None, varies: false };
+            let ready = Ready::new(stamp(modified, modified), Coding::Gzip, about, UNIX_EPOCH);
+            assert_eq!(ready.etag, etag);
+            let answer = crate::Response::ready(http::StatusCode::OK, &ready.fields, crate::http::Body::empty());
+            assert_eq!(answer.header("last-modified"), Some(date.as_bytes()));
+            assert_eq!(answer.header("content-encoding"), Some(&b"gzip"[..]));
+            assert_eq!(answer.header("vary"), None);
+        }
+        check((0, 0), "\"0-ff-10\"", "Thu, 01 Jan 1970 00:00:00 GMT");
+        check((784_111_777, 5), "\"ae1b981bc490a05-ff-10\"", "Sun, 06 Nov 1994 08:49:37 GMT");
+        check((-1, 999_999_999), "\"ffffffffffffffff-ff-10\"", "Thu, 01 Jan 1970 00:00:00 GMT");
+        check((i64::MAX, 0), "\"ffffffffc4653600-ff-10\"", "Fri, 31 Dec 9999 23:59:59 GMT");
+    }
+}

@@ -67,7 +67,7 @@ impl Response {
         match serde_json::to_vec(value) {
             Ok(json) => Response::with_body(StatusCode::OK, ContentType::Json, json.into()),
             Err(error) => {
-                log::error!("a handler's value cannot be serialised: {error}");
+                tracing::error!("a handler's value cannot be serialised: {error}");
                 Response::from(StatusCode::INTERNAL_SERVER_ERROR)
             }
         }
@@ -240,7 +240,7 @@ impl Response {
 
 #[cold]
 fn refused_field(what: &str) -> Response {
-    log::error!("a handler set a response field {what} that HTTP does not allow");
+    tracing::error!("a handler set a response field {what} that HTTP does not allow");
     Response::from(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
