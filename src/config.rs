@@ -5,8 +5,10 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::http::TrustedProxy;
 use crate::limits::*;
 use crate::topology::{CpuList, PinMode};
 
@@ -60,6 +62,15 @@ impl StatsPolicy {
             Self::Off => false,
         }
     }
+}
+
+/// How the lines of the access log look; docs/operations.md has examples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessLogFormat {
+    /// The combined format that Apache made common, then the duration in seconds and the shard.
+    Combined,
+    /// A JSON object each.
+    Json,
 }
 
 /// Paths of the endpoints that are always there; `None`: switched off.
@@ -161,6 +172,10 @@ pub struct ServerConfig {
     /// Bytes of a request body that is collected in memory; more is 413.
     pub body_bytes_max: usize,
 
+    /// Peers whose Forwarded and X-Forwarded-For fields are believed; see
+    /// [`Request::client_addr`](crate::Request::client_addr).
+    pub trusted_proxies: Vec<TrustedProxy>,
+
     /// Connections waiting for `accept`, each listener.
     pub backlog: u32,
     /// Let another process listen on the same ports (hot restart). Otherwise a port in use is refused.
@@ -179,6 +194,11 @@ pub struct ServerConfig {
     pub stats_listen: Option<Address>,
     /// What a reader of the stats must know: `Authorization: Bearer` and this.
     pub stats_token: Option<Secret>,
+
+    /// A line for each answer; `None`: no log.
+    pub access_log: Option<AccessLogFormat>,
+    /// The file that it is appended to; `None`: standard output.
+    pub access_log_file: Option<PathBuf>,
 }
 
 /// Text that no message shows.
@@ -227,6 +247,7 @@ impl Default for ServerConfig {
             headers_max: HEADERS_MAX,
             uri_bytes_max: URI_BYTES_MAX,
             body_bytes_max: BODY_BUFFERED_BYTES_MAX,
+            trusted_proxies: Vec::new(),
             backlog: BACKLOG,
             share_port: false,
             defer_accept: false,
@@ -235,6 +256,8 @@ impl Default for ServerConfig {
             stats: StatsPolicy::Auto,
             stats_listen: None,
             stats_token: None,
+            access_log: None,
+            access_log_file: None,
         }
     }
 }
@@ -256,6 +279,9 @@ impl ServerConfig {
         self.validate_deadlines()?;
         self.validate_limits()?;
         self.validate_endpoints()?;
+        if let (None, Some(file)) = (self.access_log, &self.access_log_file) {
+            return Err(ConfigError::new("access-log-file", "access-log to be combined or json", file.display()));
+        }
         if let Some(shards) = self.shards {
             within("shards", "a number of shards", 1, SHARDS_MAX as u64, shards as u64)?;
         }

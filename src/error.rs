@@ -4,7 +4,7 @@ use crate::{
     config::ConfigError, preflight::RingUnavailable, ring::listen::BindError, router::RouterError,
     topology::TopologyError,
 };
-use std::{fmt, io};
+use std::{fmt, io, path::PathBuf};
 
 /// Why a server could not start, or ended before it was asked to.
 #[non_exhaustive]
@@ -35,6 +35,21 @@ pub enum Error {
     Executor(io::Error),
     /// A shard's ring cannot be made, or failed.
     Ring(io::Error),
+    /// The access log cannot be opened.
+    AccessLog {
+        /// Its file.
+        path: PathBuf,
+        /// Why.
+        cause: io::Error,
+    },
+    /// The server did not come to its end in good order: connections were still open when the time for it was over, or a
+    /// second signal came.
+    DrainCut {
+        /// So many.
+        connections: usize,
+        /// It was the signal.
+        by_signal: bool,
+    },
     /// Threads, channels or descriptors have run out.
     Host(io::Error),
     /// The closure that builds a shard's application panicked, or a shard did.
@@ -64,6 +79,21 @@ impl fmt::Display for Error {
                 write!(f, "cannot make a shard's executor: {error}; {}", cure(error))
             }
             Self::Ring(error) => write!(f, "a shard's ring failed: {error}; {}", cure(error)),
+            Self::AccessLog { path, cause } => {
+                let path = path.display();
+                write!(
+                    f,
+                    "access log: expected a file that can be written, got {path}: {cause}; name another (--access-log-file)"
+                )
+            }
+            Self::DrainCut { connections, by_signal } => {
+                let open = if *connections == 1 { "connection was" } else { "connections were" };
+                let (who, cure) = match by_signal {
+                    true => ("a second signal", ""),
+                    false => ("its deadline", "; give it more time (--drain-timeout)"),
+                };
+                write!(f, "drain cut short by {who}: {connections} {open} still open{cure}")
+            }
             Self::Host(error) => write!(f, "cannot start the shards: {error}; {}", cure(error)),
             Self::ShardPanicked => f.write_str("a shard panicked; its message is above"),
             Self::ShardStuck => f.write_str(
@@ -99,7 +129,12 @@ impl std::error::Error for Error {
             Self::Bind(error) => Some(error),
             Self::Router(error) => Some(error),
             Self::Executor(error) | Self::Ring(error) | Self::Host(error) => Some(error),
-            Self::FewFiles { .. } | Self::Pin { .. } | Self::ShardPanicked | Self::ShardStuck => None,
+            Self::AccessLog { cause, .. } => Some(cause),
+            Self::DrainCut { .. }
+            | Self::FewFiles { .. }
+            | Self::Pin { .. }
+            | Self::ShardPanicked
+            | Self::ShardStuck => None,
         }
     }
 }

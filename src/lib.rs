@@ -50,6 +50,7 @@
 //! # Features
 //!
 //! - `cli` (default): the `everycore` program, its flags and its demo. Services that embed the library leave it out.
+//! - `compression` (default, and part of `cli`): `middleware::Compression`, gzip and brotli in pure Rust.
 //! - `json` (default): [`Response::json`] and [`Request::json`].
 
 // Floors: a module imports from its own floor and below only (ARCHITECTURE.md).
@@ -67,6 +68,7 @@ pub mod preflight;
 pub mod ring;
 pub mod transport;
 // 4
+mod access_log;
 mod app;
 mod error;
 pub mod extract;

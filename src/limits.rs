@@ -132,6 +132,10 @@ pub const SHARDS_MAX: usize = 1024;
 pub const LISTEN_ADDRESSES_MAX: usize = 64;
 /// Connections that wait for `accept`, a listener; `net.core.somaxconn` caps it (4096 since Linux 5.4).
 pub const BACKLOG: u32 = 4096;
+/// Bytes of answers that the kernel takes of a connection ahead of what the peer's window lets it send. Without this bound it
+/// takes up to `net.ipv4.tcp_wmem`, 4 MiB: a thousand slow downloads were 2.3 GiB, with which Linux ran out of memory for
+/// TCP and reset other connections.
+pub const UNSENT_BYTES_MAX: u32 = 128 * 1024;
 /// Seconds the kernel keeps a connection that sent nothing before it is given to `accept` all the
 /// same (`TCP_DEFER_ACCEPT`, off by default).
 pub const DEFER_ACCEPT_SECONDS: u32 = 5;
@@ -242,6 +246,32 @@ pub const LINGER_TIMEOUT_MS: u64 = 2000;
 const _: () = {
     assert!(COPIED_BODY_BYTES_MAX <= ANSWERS_HELD_BYTES);
     assert!(DRAIN_IDLE_GRACE_MS < DRAIN_TIMEOUT.as_millis() as u64);
+};
+
+// ---- compression ---------------------------------------------------------------------------------
+
+/// Bodies below this are not compressed: they fit in one packet either way.
+pub const COMPRESS_BYTES_MIN: usize = 1024;
+/// Bytes compressed at once on the shard: some tenths of a millisecond. A job on the blocking thread costs a tenth of one.
+pub const COMPRESS_ON_SHARD_BYTES_MAX: usize = 16 * 1024;
+/// Bytes of a stream that the blocking thread compresses at once; what a connection holds of it, twice.
+pub const COMPRESS_PIECE_BYTES_MAX: usize = 64 * 1024;
+/// Bytes compressed on the shard for one connection before the others have a turn.
+pub const COMPRESS_TURN_BYTES_MAX: usize = 64 * 1024;
+/// Bodies in memory up to this are compressed whole and have a length; larger ones go out as they are compressed.
+pub const COMPRESS_WHOLE_BYTES_MAX: usize = 1024 * 1024;
+/// Streams that a layer compresses at a time on a shard; an encoder of brotli takes 1.2 MiB at the default level.
+pub const COMPRESS_STREAMS_MAX: usize = 64;
+/// Window of brotli, as a power of two: 256 KiB. The larger ones of its default take 16 times the memory a stream.
+pub const BROTLI_WINDOW_BITS: i32 = 18;
+/// Bytes that brotli puts out at once.
+pub const BROTLI_BUFFER_BYTES: usize = 4096;
+
+const _: () = {
+    assert!(COMPRESS_BYTES_MIN < COMPRESS_ON_SHARD_BYTES_MAX);
+    assert!(COMPRESS_ON_SHARD_BYTES_MAX <= COMPRESS_TURN_BYTES_MAX);
+    assert!(COMPRESS_ON_SHARD_BYTES_MAX < COMPRESS_PIECE_BYTES_MAX);
+    assert!(COMPRESS_PIECE_BYTES_MAX <= COMPRESS_WHOLE_BYTES_MAX);
 };
 
 // ---- workers -------------------------------------------------------------------------------------
@@ -398,6 +428,28 @@ pub const METRIC_NAME_BYTES_MAX: usize = 128;
 pub const STATS_CONNECTIONS_MAX: usize = 32;
 
 const _: () = assert!(STATS_CONNECTIONS_MAX < FILES_RESERVED);
+
+// ---- access log ----------------------------------------------------------------------------------
+
+/// Bytes of lines that a shard collects before it hands them over.
+pub const ACCESS_LOG_BATCH_BYTES: usize = 64 * 1024;
+/// Batches that wait for the file, for each shard; what comes to more is lost, and counted.
+pub const ACCESS_LOG_BATCHES_QUEUED: usize = 16;
+/// How long a line waits for its batch to fill.
+pub const ACCESS_LOG_DELAY: Duration = Duration::from_millis(500);
+/// Bytes of one field of a line; what a client sends beyond is left out.
+pub const ACCESS_LOG_FIELD_BYTES_MAX: usize = 8 * 1024;
+/// How long the end of the server waits for the file to take the last lines. A pipe may have no reader.
+pub const ACCESS_LOG_CLOSE_PATIENCE: Duration = Duration::from_millis(500);
+
+const _: () = assert!(
+    (DRAIN_DELAY.as_millis()
+        + DRAIN_TIMEOUT.as_millis()
+        + STOP_PATIENCE.as_millis()
+        + ACCESS_LOG_CLOSE_PATIENCE.as_millis())
+        < 10_000,
+    "docker stop"
+);
 
 // ---- top -----------------------------------------------------------------------------------------
 

@@ -27,6 +27,9 @@
 //! # app.expect("no conflicts");
 //! ```
 
+#[cfg(feature = "compression")]
+mod compression;
+
 use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
@@ -36,6 +39,9 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use crate::handler::{Handler, IntoReply, Reply, erase};
 use crate::http::{Request, Response};
 use crate::shard::Shard;
+
+#[cfg(feature = "compression")]
+pub use self::compression::{Compression, Level};
 
 /// What is inside a middleware: the next middleware, or at last the handler.
 ///
@@ -97,7 +103,7 @@ pub fn header(
 ) -> impl Fn(Request, Next) -> Reply + 'static {
     let field = name.try_into().ok().zip(value.try_into().ok());
     if field.is_none() {
-        log::error!("a header middleware has a field that HTTP does not allow");
+        tracing::error!("a header middleware has a field that HTTP does not allow");
     }
     move |request, next| {
         let field = field.clone();

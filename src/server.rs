@@ -15,6 +15,7 @@ use self::{
     keeper::{Keeper, hear_signals},
 };
 use crate::{
+    access_log::{AccessLog, Writer},
     config::{Address, ConfigError, ServerConfig},
     endpoints::{About, for_operators, install},
     error::Error,
@@ -158,7 +159,8 @@ impl Server {
         self
     }
 
-    /// Drains on SIGTERM and SIGINT, and stops at once on a second one. Without this, signals are left alone.
+    /// Drains on SIGTERM and SIGINT, and stops at once on a second one; opens the file of the access log anew on SIGHUP,
+    /// if there is one. Without this, signals are left alone.
     pub fn handle_signals(mut self) -> Self {
         self.handles_signals = true;
         self
@@ -212,7 +214,12 @@ impl Server {
 
         let mut bound = bind(&config, adopted, self.tcp, &plan)?;
         config.listen = bound.http_addresses();
-        let about = Arc::new(About::new(&config, engine(&checked), connections_max, host.quota));
+        let log_format = config.access_log;
+        let access_log = log_format.map(|_| Writer::start(config.access_log_file.as_deref(), shards)).transpose()?;
+        let log_of = |shard| Some(AccessLog::new(log_format?, shard, access_log.as_ref()?));
+        let lines_lost = access_log.as_ref().map(Writer::lost);
+        let about = About::new(&config, engine(&checked), connections_max, host.quota, lines_lost);
+        let about = Arc::new(about);
         let installed = about.clone();
         let factory: Factory = Arc::new(move |shard| install(factory(shard.clone()), &shard, &installed));
         let installed = about.clone();
@@ -233,6 +240,7 @@ impl Server {
                 listeners: bound.take_shard(id),
                 factory: factory.clone(),
                 stats_factory: stats_factory.clone(),
+                access_log: log_of(id),
                 peers: peers.clone(),
                 mailbox,
                 doorbell,
@@ -252,7 +260,8 @@ impl Server {
             return Err(explained(error, shards));
         }
         let (addresses, stats_address) = (bound.addresses(), bound.stats_address());
-        let signals = self.handles_signals.then(|| hear_signals(&notes)).transpose().map_err(Error::Host);
+        let reopens = config.access_log_file.is_some();
+        let signals = self.handles_signals.then(|| hear_signals(&notes, reopens)).transpose().map_err(Error::Host);
         let signals = match signals {
             Ok(signals) => signals,
             Err(error) => {
@@ -270,7 +279,8 @@ impl Server {
             }
             None => None,
         };
-        let keeper = Keeper { peers, about, config, threads, heard, notifier, _watchdog: watchdog, _sockets: bound };
+        let keeper =
+            Keeper { peers, about, config, threads, heard, notifier, access_log, _watchdog: watchdog, _sockets: bound };
         let keeper = thread::Builder::new().name("everycore".into()).spawn(move || keeper.keep(signals));
         let keeper = keeper.map_err(Error::Host)?;
         Ok(Running { handle, keeper, addresses, stats_address, plan, preflight: checked, connections_max })
@@ -358,6 +368,11 @@ impl Handle {
         let _ = self.notes.send(Note::Stop);
     }
 
+    /// Opens the file of the access log anew, after it was moved away: what SIGHUP does where the server handles signals.
+    pub fn reopen_access_log(&self) {
+        let _ = self.notes.send(Note::Reopen);
+    }
+
     /// All shards' counters, merged. Waits for a shard at most half a second, then lists it as missing.
     pub fn stats(&self) -> ServerSnapshot {
         let count = self.peers.count();
@@ -383,7 +398,7 @@ impl fmt::Debug for Handle {
 
 fn engine(checked: &Preflight) -> Engine {
     let set_up = ["SINGLE_ISSUER", "DEFER_TASKRUN", "COOP_TASKRUN", "TASKRUN_FLAG", "SUBMIT_ALL", "CQSIZE", "CLAMP"];
-    let features = checked.features.names().into_iter().map(|name| name.replace(' ', "_").to_uppercase());
+    let features = checked.features.in_use().into_iter().map(|name| name.replace(' ', "_").to_uppercase());
     Engine { name: "io_uring".into(), features: set_up.into_iter().map(String::from).chain(features).collect() }
 }
 
@@ -415,7 +430,7 @@ fn post_all(peers: &Peers, mail: impl Fn() -> Mail) {
     for (id, peer) in peers.iter().enumerate() {
         // A full mailbox is a shard that does not run; one that ended wants no mail.
         if peer.post(mail()).is_err() {
-            log::warn!("shard {id} takes no mail");
+            tracing::warn!("shard {id} takes no mail");
         }
     }
 }

@@ -300,7 +300,7 @@ impl Shard {
         let inbox = self.0.inboxes.borrow().get(&(*message).type_id()).cloned();
         match inbox {
             Some(inbox) => inbox.deliver(message),
-            None => log::warn!("shard {} has no inbox for a message that another shard sent", self.0.id),
+            None => tracing::warn!("shard {} has no inbox for a message that another shard sent", self.0.id),
         }
     }
 
@@ -325,7 +325,7 @@ impl fmt::Debug for Shard {
 
 /// A metric that nobody sees.
 fn refused<M: Default>(name: &str) -> M {
-    log::error!("{name:?} is no metric: expected letters, digits and _, and {METRICS_MAX} metrics at most");
+    tracing::error!("{name:?} is no metric: expected letters, digits and _, and {METRICS_MAX} metrics at most");
     M::default()
 }
 
@@ -378,7 +378,7 @@ impl<M: 'static> Deliver for InboxSlot<M> {
     fn deliver(&self, message: Box<dyn Any + Send>) {
         let message = message.downcast::<M>().expect("looked up by its type");
         if self.queue.borrow().len() >= MAILBOX_MAX {
-            log::warn!("an inbox of {} is full; a message is dropped", type_name::<M>());
+            tracing::warn!("an inbox of {} is full; a message is dropped", type_name::<M>());
             return;
         }
         self.queue.borrow_mut().push_back(*message);

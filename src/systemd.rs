@@ -26,7 +26,7 @@ impl Notifier {
     /// `None` if nobody asked to be told, or cannot be reached: a server does not fail for that.
     pub(crate) fn from_env() -> Option<Self> {
         let name = env::var_os("NOTIFY_SOCKET")?;
-        Self::connect(name.to_str()?).map_err(|error| log::warn!("NOTIFY_SOCKET {name:?}: {error}")).ok()
+        Self::connect(name.to_str()?).map_err(|error| tracing::warn!("NOTIFY_SOCKET {name:?}: {error}")).ok()
     }
 
     fn connect(name: &str) -> io::Result<Self> {
@@ -44,7 +44,7 @@ impl Notifier {
     /// Lines such as `READY=1`.
     pub(crate) fn tell(&self, lines: &str) {
         if let Err(error) = self.socket.send(lines.as_bytes()) {
-            log::warn!("systemd is not told {lines:?}: {error}");
+            tracing::warn!("systemd is not told {lines:?}: {error}");
         }
     }
 
@@ -62,7 +62,7 @@ impl Notifier {
                 let silent = handle.stats().missing;
                 match silent.is_empty() {
                     true => notifier.tell("WATCHDOG=1"),
-                    false => log::warn!("the watchdog is not fed: no answer from shards {silent:?}"),
+                    false => tracing::warn!("the watchdog is not fed: no answer from shards {silent:?}"),
                 }
             }
         })?;

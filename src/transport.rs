@@ -6,7 +6,7 @@
 use crate::{
     http::ConnInfo,
     limits::{BUFFER_BYTES_KEPT_MAX, BUFFERS_KEPT_MAX},
-    stats::Histogram,
+    stats::Batched,
 };
 use bytes::Bytes;
 use std::{
@@ -113,7 +113,7 @@ impl Outgoing {
 
     /// Records how long each answered request took, now that the last byte is out, and forgets them.
     #[inline]
-    pub(crate) fn record_answered(&mut self, at_ns: u64, times: &Histogram) {
+    pub(crate) fn record_answered(&mut self, at_ns: u64, times: &Batched) {
         let (since, count) = std::mem::take(&mut self.answered);
         if count > 0 {
             times.record_many(at_ns.saturating_sub(since), count);
@@ -210,6 +210,7 @@ pub fn give_buffer(mut buffer: Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::Histogram;
 
     fn collect(out: &Outgoing, skip: usize) -> Vec<u8> {
         out.slices(skip).flatten().copied().collect()
@@ -242,19 +243,19 @@ mod tests {
         for since in [100, 100, 100, 500, 700, 700] {
             out.note_answered(since);
         }
-        let (times, expected) = (Histogram::default(), Histogram::default());
+        let (times, expected) = (Batched::default(), Histogram::default());
         out.record_answered(1_000, &times);
         expected.record_many(900, 3);
         expected.record(500);
         expected.record_many(300, 2);
-        assert!(times == expected);
+        assert!(*times.all() == expected);
         out.record_answered(2_000, &times);
-        assert_eq!(times.count(), 6, "each is recorded once");
+        assert_eq!(times.all().count(), 6, "each is recorded once");
         out.note_answered(1);
         out.note_answered(2);
         out.clear();
         out.record_answered(3_000, &times);
-        assert_eq!(times.count(), 6, "cleared with the bytes");
+        assert_eq!(times.all().count(), 6, "cleared with the bytes");
     }
 
     #[test]

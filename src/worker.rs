@@ -6,6 +6,7 @@
 //! ```
 
 use crate::{
+    access_log::AccessLog,
     app::App,
     config::{Balance, ServerConfig},
     error::Error,
@@ -64,6 +65,7 @@ pub(crate) struct Setup {
     pub(crate) factory: Factory,
     /// Builds what the listener for the stats serves.
     pub(crate) stats_factory: Factory,
+    pub(crate) access_log: Option<AccessLog>,
     pub(crate) peers: Arc<Peers>,
     pub(crate) mailbox: Receiver<Mail>,
     pub(crate) doorbell: Doorbell,
@@ -85,6 +87,8 @@ pub(crate) enum Note {
     Stop,
     /// SIGTERM or SIGINT: drain; a second one: end now.
     Signal,
+    /// SIGHUP, or a handle: open the access log anew.
+    Reopen,
 }
 
 /// The body of a worker's thread.
@@ -96,7 +100,7 @@ pub(crate) fn run(setup: Setup) {
     let _ = notes.send(Note::Ended(result));
 }
 
-fn work(setup: Setup) -> Result<(), Error> {
+fn work(mut setup: Setup) -> Result<(), Error> {
     let make = || {
         glommio::LocalExecutorBuilder::new(glommio::Placement::Unbound)
             .io_memory(GLOMMIO_IO_MEMORY)
@@ -118,7 +122,12 @@ fn work(setup: Setup) -> Result<(), Error> {
             ..RingOptions::default()
         };
         let ring = Ring::with_doorbell(&options, setup.doorbell.clone()).map_err(Error::Ring)?;
-        let worker = Rc::new(Worker::new(&setup, &ring)?);
+        let access_log = setup.access_log.take().map(Rc::new);
+        let worker = Rc::new(Worker::new(&setup, &ring, access_log.clone())?);
+        if let Some(log) = access_log {
+            let shard = worker.shard.clone();
+            ring.spawn(async move { log.hand_over_in_time(&shard).await });
+        }
         let notes = setup.notes.clone();
         let _ = notes.send(Note::Ready(Ok(())));
         ring.drive(worker.main(setup)).await.map_err(Error::Ring)
@@ -149,12 +158,13 @@ enum Service {
 }
 
 impl Worker {
-    fn new(setup: &Setup, ring: &Ring) -> Result<Self, Error> {
+    fn new(setup: &Setup, ring: &Ring, access_log: Option<Rc<AccessLog>>) -> Result<Self, Error> {
         let counters = Rc::new(Counters::default());
         let shard = Shard::new(setup.id, setup.core, ring.clone(), counters.clone(), setup.peers.clone());
         let context = |factory: &Factory| {
             let app: App = factory(shard.clone()).build().map_err(Error::Router)?;
-            Ok(Rc::new(Context::new(app, Http1Config::from(&*setup.config), counters.clone())))
+            let context = Context::new(app, Http1Config::from(&*setup.config), counters.clone());
+            Ok(Rc::new(context.with_access_log(access_log.clone())))
         };
         let http = context(&setup.factory)?;
         let services = setup.listeners.iter().map(|(_, purpose)| match purpose {
@@ -241,12 +251,12 @@ impl Worker {
                         self.shard.counters().connections.accept_pauses.add(1);
                         // Told once, not with each try.
                         if !std::mem::replace(&mut is_pausing, true) {
-                            log::warn!("shard {}: accepting pauses: {error}", self.shard.id());
+                            tracing::warn!("shard {}: accepting pauses: {error}", self.shard.id());
                         }
                         future::or(self.shard.sleep(ACCEPT_PAUSE), self.shard.draining()).await;
                     }
                     // The client was gone before it was accepted, and the like: on to the next.
-                    _ => log::debug!("shard {}: accept: {error}", self.shard.id()),
+                    _ => tracing::debug!("shard {}: accept: {error}", self.shard.id()),
                 },
             }
         }

@@ -95,6 +95,47 @@ fn usage(flags: &str, parts: &[&str]) {
     refused(command, 2, parts);
 }
 
+// ---- diagnostics -----------------------------------------------------------------------------------
+
+/// What a server of these flags says on standard error between its start and its end in good order.
+fn said(flags: &[&str], rust_log: Option<&str>) -> String {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("stderr");
+    let mut command = everycore(&["serve", "--listen", "127.0.0.1:0", "--shards", "2", "--pin", "off"]);
+    command.args(flags).env_remove("RUST_LOG").envs(rust_log.map(|filter| ("RUST_LOG", filter)));
+    command.stderr(fs::File::create(&path).expect("a file"));
+    let mut server = Server::launch(command);
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(0));
+    fs::read_to_string(path).expect("UTF-8")
+}
+
+#[test]
+fn diagnostics_are_filtered_and_text_or_json() {
+    let drains = "draining: accepting no more; connections open: 0, which have 8s";
+    let text = said(&[], None);
+    let (line, end) = text.split_once('\n').expect("two lines");
+    assert!(line.ends_with(&format!("Z  INFO everycore::server::keeper: {drains}")), "{text}");
+    assert_eq!(end, "drained\n");
+    for (flags, rust_log) in [
+        (&["--log", "warn"][..], None),
+        (&["--log", "warn"], Some("info")),
+        (&[], Some("error")),
+        (&["--log", "everycore=info,everycore::server::keeper=off"], None),
+    ] {
+        assert_eq!(said(flags, rust_log), "drained\n", "{flags:?} {rust_log:?}");
+    }
+    let json = said(&["--log-format", "json"], Some("everycore::server=info"));
+    let line: serde_json::Value = serde_json::from_str(json.lines().next().expect("a line")).expect("JSON");
+    assert_eq!((&line["level"], &line["message"]), (&"INFO".into(), &drains.into()), "{json}");
+    assert_eq!(line["target"], "everycore::server::keeper");
+    assert!(line["timestamp"].is_string());
+    let mut command = everycore(&["serve", "--listen", "127.0.0.1:0"]);
+    command.env("RUST_LOG", "everycore=loud");
+    refused(command, 2, &["RUST_LOG", "expected a filter", "everycore=loud"]);
+    usage("--log everycore=loud", &["--log", "everycore=loud"]);
+}
+
 // ---- wrong usage -----------------------------------------------------------------------------------
 
 #[test]

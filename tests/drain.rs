@@ -10,8 +10,10 @@ use common::{
 };
 use everycore::{Router, config::Balance};
 use std::{
+    fs,
     io::{ErrorKind, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
+    path::Path,
     process::Command,
     sync::atomic::{AtomicU64, Ordering},
     thread,
@@ -233,43 +235,74 @@ fn answer_that_a_client_takes_slowly_is_sent_to_its_end() {
     ends(&mut server, 0);
 }
 
-#[test]
-fn second_signal_ends_at_once() {
-    let mut server = Binary::start(&["--drain-timeout", "1h"]);
+/// A server whose standard error goes to that file, with a request that does not end.
+fn stuck(more: &[&str], stderr: &Path) -> (Binary, Raw) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_everycore"));
+    command.args(["serve", "--listen", "127.0.0.1:0", "--shards", "2", "--pin", "off"]).args(more);
+    command.stderr(fs::File::create(stderr).expect("a file"));
+    let server = Binary::launch(command);
     let mut stuck = Raw::connect(server.http);
     stuck.send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n12");
-    wait_until("it reads the body", || {
+    wait_until("it reads the body, and nothing else is open", || {
         let seen: serde_json::Value = serde_json::from_slice(&get(server.http, "/__stats").body).expect("JSON");
-        seen["total"]["requests"].as_u64() >= Some(2)
+        let total = &seen["total"];
+        // That of this look is open, too.
+        total["requests"].as_u64() >= Some(2) && total["connections"]["active"].as_u64() == Some(2)
     });
+    (server, stuck)
+}
+
+/// What it said, without the time.
+fn said(stderr: &Path) -> Vec<String> {
+    let text = fs::read_to_string(stderr).expect("UTF-8");
+    text.lines().map(|line| line.split_once("Z ").map_or(line, |(_, rest)| rest.trim_start()).to_owned()).collect()
+}
+
+#[test]
+fn second_signal_ends_at_once_and_says_what_it_cut() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let stderr = folder.path().join("stderr");
+    let (mut server, _stuck) = stuck(&["--drain-timeout", "1h"], &stderr);
     server.signal("TERM");
     wait_until("it stops accepting", || TcpStream::connect(server.http).is_err());
     assert!(server.ended().is_none(), "it waits for the request");
+    wait_until("it says that it drains", || said(&stderr).len() == 1);
     server.signal("TERM");
-    ends(&mut server, 0);
+    ends(&mut server, 1);
+    let said = said(&stderr);
+    assert!(said[0].starts_with("INFO everycore::server::keeper: draining: accepting no more; connections open: "));
+    assert!(said[0].ends_with(", which have 3600s"), "{said:?}");
+    assert!(said[1].starts_with("everycore: drain cut short by a second signal: "), "{said:?}");
 }
 
 #[test]
 fn second_signal_ends_the_delay_too() {
     let mut server = Binary::start(&["--drain-delay", "1h"]);
+    let mut kept = Raw::connect(server.http);
     server.signal("TERM");
-    wait_until("it is unready", || get(server.http, "/readyz").status == 503);
+    wait_until("it is unready", || kept.exchange(request("/readyz")).status == 503);
     server.signal("INT");
-    ends(&mut server, 0);
+    ends(&mut server, 1);
+    assert_eq!(kept.until_close(), b"");
 }
 
 #[test]
-fn drain_timeout_ends_what_does_not_end_by_itself() {
-    let mut server = Binary::start(&["--drain-timeout", "300ms"]);
-    let mut stuck = Raw::connect(server.http);
-    stuck.send("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n12");
-    wait_until("it reads the body", || {
-        let seen: serde_json::Value = serde_json::from_slice(&get(server.http, "/__stats").body).expect("JSON");
-        seen["total"]["requests"].as_u64() >= Some(2)
-    });
+fn drain_timeout_ends_what_does_not_end_by_itself_and_says_what_it_cut() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let stderr = folder.path().join("stderr");
+    // Longer than idle connections are kept in a drain, so that only one is left.
+    let (mut server, mut stuck) = stuck(&["--drain-delay", "10ms", "--drain-timeout", "4s"], &stderr);
     server.signal("TERM");
-    ends(&mut server, 0);
+    ends(&mut server, 1);
     assert_eq!(stuck.until_close(), b"");
+    let said = said(&stderr);
+    assert_eq!(said.len(), 3, "{said:?}");
+    assert!(said[0].starts_with("INFO everycore::server::keeper: told to end: accepting for another 10ms"), "{said:?}");
+    assert!(said[1].starts_with("INFO everycore::server::keeper: draining: "), "{said:?}");
+    assert_eq!(
+        said[2],
+        "everycore: drain cut short by its deadline: 1 connection was still open; give it more time (--drain-timeout)"
+    );
 }
 
 #[test]

@@ -10,8 +10,11 @@ import subprocess
 import sys
 import urllib.request
 
-from prometheus_client.openmetrics import parser as openmetrics_parser
-from prometheus_client import parser as text_parser
+try:
+    from prometheus_client.openmetrics import parser as openmetrics_parser
+    from prometheus_client import parser as text_parser
+except ImportError:
+    sys.exit(print("skipped: prometheus_client not installed (pip install prometheus_client)"))
 
 
 def get(address, path, **headers):

@@ -241,7 +241,12 @@ fn stats_json_of_the_command_has_every_part() {
     assert_eq!(seen["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(seen["engine"]["name"], "io_uring");
     let features = seen["engine"]["features"].as_array().expect("a list");
-    assert!(features.iter().any(|feature| feature == "DEFER_TASKRUN"), "{features:?}");
+    // Those in use, not those that the kernel offers beside them.
+    for (feature, is_used) in
+        [("DEFER_TASKRUN", true), ("MULTISHOT_RECEIVE", true), ("ZERO-COPY_SEND", false), ("BUNDLES", false)]
+    {
+        assert_eq!(features.iter().any(|name| name == feature), is_used, "{features:?}");
+    }
     assert_eq!(seen["shards"].as_array().map(Vec::len), Some(2));
     assert_eq!(seen["total"]["requests"], 1, "the request that asks is counted already");
     assert!(seen["uptime_s"].is_u64() && seen["missing"].as_array().is_some_and(Vec::is_empty));

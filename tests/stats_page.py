@@ -15,7 +15,10 @@ import sys
 import threading
 import urllib.request
 
-from playwright.sync_api import sync_playwright
+try:
+    from playwright.sync_api import sync_playwright
+except ImportError:
+    sys.exit(print("skipped: playwright not installed (pip install playwright)"))
 
 HERE = pathlib.Path(__file__).parent
 PAGE = HERE.parent / "src/endpoints/page.html"
@@ -346,11 +349,13 @@ def look_at_the_server(eye, binary):
 
 
 def main(binary, folder="target/stats-page"):
+    path = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+    if not os.path.exists(path):
+        return print(f"skipped: chromium not installed (no {path})")
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     snapshot = sample(binary)
     with sync_playwright() as playwright:
-        path = os.environ.get("CHROMIUM", "/usr/bin/chromium")
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         eye = Eye(browser, folder)
         look_at_layout(eye, snapshot)

@@ -6,6 +6,7 @@ needs: tmux
 """
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -52,6 +53,8 @@ def head(lines):
 
 
 def main(binary):
+    if not shutil.which("tmux"):
+        return print("skipped: tmux not installed")
     server, address = serve(binary)
     port = address.rsplit(":", 1)[1]
     try:

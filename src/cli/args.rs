@@ -6,8 +6,13 @@
 use std::{path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use tracing_subscriber::filter::Targets;
 
-use crate::config::{Address, Balance, ConfigError, Endpoints, Secret, ServerConfig, StatsPolicy, address_or_port};
+use super::diagnostics::LogFormat;
+use crate::config::{
+    AccessLogFormat, Address, Balance, ConfigError, Endpoints, Secret, ServerConfig, StatsPolicy, address_or_port,
+};
+use crate::http::TrustedProxy;
 use crate::limits::*;
 use crate::preflight::Platform;
 use crate::topology::{CpuList, PinMode};
@@ -155,6 +160,10 @@ pub struct ServeArgs {
     /// Let another process listen on the same ports, for a restart without a gap
     #[arg(long, env = "EVERYCORE_SHARE_PORT", value_parser = yes_or_no, help_heading = LISTENING)]
     pub share_port: bool,
+    /// Believe Forwarded and X-Forwarded-For of this network, or of unix sockets; may come again, or with commas
+    #[arg(long, value_name = "NET|unix", env = "EVERYCORE_TRUSTED_PROXY", value_delimiter = ',')]
+    #[arg(help_heading = LISTENING)]
+    pub trusted_proxy: Vec<TrustedProxy>,
     /// Accept a connection once its first bytes are there (TCP_DEFER_ACCEPT)
     #[arg(long, env = "EVERYCORE_DEFER_ACCEPT", value_parser = yes_or_no, help_heading = LISTENING)]
     pub defer_accept: bool,
@@ -238,6 +247,10 @@ pub struct ServeArgs {
     #[arg(value_parser = duration, default_value = "8s")]
     pub drain_timeout: Duration,
 
+    /// Compress answers as they are made, for clients that take it: those of handlers, or files too
+    #[arg(long, value_name = "WHAT", env = "EVERYCORE_COMPRESS", default_value = "off", help_heading = CONTENT)]
+    pub compress: CompressArg,
+
     /// Where stats and metrics are shown: on every address, nowhere, at an address of their own, which answers under
     /// overload and while draining, too; auto: on loopback addresses and unix sockets
     #[arg(long, value_name = "on|off|auto|ADDR", env = "EVERYCORE_STATS", default_value = "auto")]
@@ -247,6 +260,22 @@ pub struct ServeArgs {
     #[arg(long, value_name = "TOKEN|@FILE", env = "EVERYCORE_STATS_TOKEN", hide_env_values = true)]
     #[arg(value_parser = secret, help_heading = ENDPOINTS)]
     pub stats_token: Option<Secret>,
+    /// A line for each answer, or off
+    #[arg(long, value_name = "off|combined|json", env = "EVERYCORE_ACCESS_LOG", default_value = "off", help_heading = LOGS)]
+    #[arg(value_parser = super::diagnostics::access_log)]
+    pub access_log: Off<AccessLogFormat>,
+    /// The file it is appended to, opened anew on SIGHUP; default: standard output
+    #[arg(long, value_name = "FILE", env = "EVERYCORE_ACCESS_LOG_FILE", help_heading = LOGS)]
+    pub access_log_file: Option<PathBuf>,
+
+    /// Which diagnostics go to standard error, such as info or warn,everycore=debug; default: RUST_LOG, or else
+    /// warn,everycore=info,glommio=error
+    #[arg(long, value_name = "FILTER", env = "EVERYCORE_LOG", help_heading = LOGS)]
+    pub log: Option<Targets>,
+    /// How they look
+    #[arg(long, value_name = "FORMAT", env = "EVERYCORE_LOG_FORMAT", default_value = "text", help_heading = LOGS)]
+    pub log_format: LogFormat,
+
     /// Path of the stats page, or off
     #[arg(long, value_name = "PATH|off", env = "EVERYCORE_STATS_PATH", help_heading = ENDPOINTS)]
     #[arg(value_parser = path_or_off, default_value = "/__stats")]
@@ -273,7 +302,9 @@ const LISTENING: &str = "Listening";
 const CORES: &str = "Cores";
 const LIMITS: &str = "Limits";
 const DEADLINES: &str = "Deadlines (10 or 10s, 250ms, 500us, 2m, 1h)";
+const CONTENT: &str = "Content";
 const ENDPOINTS: &str = "Endpoints";
+const LOGS: &str = "Logs";
 
 impl TryFrom<ServeArgs> for ServerConfig {
     type Error = ConfigError;
@@ -302,6 +333,7 @@ impl TryFrom<ServeArgs> for ServerConfig {
             headers_max: args.max_headers,
             uri_bytes_max: args.max_uri,
             body_bytes_max: args.max_body,
+            trusted_proxies: args.trusted_proxy,
             backlog: args.backlog,
             share_port: args.share_port,
             defer_accept: args.defer_accept,
@@ -316,6 +348,8 @@ impl TryFrom<ServeArgs> for ServerConfig {
             stats: args.stats.policy,
             stats_listen: args.stats.listen,
             stats_token: args.stats_token,
+            access_log: args.access_log.0,
+            access_log_file: args.access_log_file,
         };
         config.validate()?;
         Ok(config)
@@ -351,6 +385,17 @@ impl From<Switch> for PinMode {
             Switch::Off => Self::Off,
         }
     }
+}
+
+/// What `--compress` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CompressArg {
+    /// Nothing
+    Off,
+    /// What handlers make
+    Dynamic,
+    /// Files too
+    All,
 }
 
 /// What `--stats` says.
@@ -514,7 +559,9 @@ mod tests {
              --max-connections 9 --max-requests 8 --header-timeout 1 --body-timeout 2s --min-body-rate 7 \
              --write-timeout 250ms --idle-timeout 2m --handler-timeout 1h --drain-delay 4 --drain-timeout 5 --tick 500 \
              --max-head 4096 --max-headers 6 --max-uri 100 --max-body 0 --backlog 5 --share-port --defer-accept \
-             --fast-open --livez off --readyz /r --healthz /h --stats-path /s --metrics off --stats on",
+             --trusted-proxy 10.0.0.0/8,unix --trusted-proxy ::1 \
+             --fast-open --livez off --readyz /r --healthz /h --stats-path /s --metrics off --stats on \
+             --access-log json --access-log-file /l",
         );
         let parse = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
         let expected = ServerConfig {
@@ -539,6 +586,7 @@ mod tests {
             headers_max: 6,
             uri_bytes_max: 100,
             body_bytes_max: 0,
+            trusted_proxies: ["10.0.0.0/8", "unix", "::1"].map(|proxy| proxy.parse().unwrap()).to_vec(),
             backlog: 5,
             share_port: true,
             defer_accept: true,
@@ -553,6 +601,8 @@ mod tests {
             stats: StatsPolicy::On,
             stats_listen: None,
             stats_token: None,
+            access_log: Some(AccessLogFormat::Json),
+            access_log_file: Some("/l".into()),
         };
         assert_eq!(all.unwrap(), expected);
     }
@@ -573,6 +623,11 @@ mod tests {
         check("--balance fair", "[possible values: kernel, cpu, random, round-robin, least-conn]");
         check("--pin maybe", "[possible values: auto, on, off]");
         check("--livez health", "livez: expected a path such as /healthz, or off, got health");
+        check("--access-log-file /l", "access-log-file: expected access-log to be combined or json, got /l");
+        check("--access-log common", "expected off, combined or json");
+        check("--log everycore=loud", "invalid");
+        check("--log-format xml", "[possible values: text, json]");
+        check("--trusted-proxy 10.0.0.0/33", "expected a network such as 10.0.0.0/8, an address, or unix");
         check("--max-requests no", "expected a number, or off");
         check("--max-body 1M", "expected a whole number in digits, without a unit");
         check("--min-body-rate 1e3", "expected a whole number in digits, without a unit");

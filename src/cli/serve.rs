@@ -1,7 +1,8 @@
 //! `everycore serve`: says what it starts, serves files or the demo, ends with a code.
 
 use super::{
-    args::{ServeArgs, exit},
+    args::{CompressArg, ServeArgs, exit},
+    diagnostics,
     site::{Mount, SitePlan},
 };
 use crate::{
@@ -9,6 +10,7 @@ use crate::{
     config::{Address, ServerConfig},
     demo,
     limits::ECHO_ONCE_BYTES_MAX,
+    middleware::Compression,
 };
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use std::{
@@ -17,7 +19,10 @@ use std::{
 };
 
 pub(super) fn run(mut args: ServeArgs) -> ExitCode {
-    super::log_to_stderr();
+    if let Err(error) = diagnostics::to_stderr(args.log.as_ref(), args.log_format) {
+        return fail(exit::USAGE, &error);
+    }
+    let compress = args.compress;
     let site = match SitePlan::new(std::mem::take(&mut args.site)) {
         Ok(site) => site,
         Err(error) => return fail(exit::USAGE, &error),
@@ -32,12 +37,12 @@ pub(super) fn run(mut args: ServeArgs) -> ExitCode {
     };
     let echo = config.echo.len();
     let mounts = site.as_ref().map(|site| site.mounts().to_vec()).unwrap_or_default();
-    match start(config, site) {
+    match start(config, site, compress) {
         Err(error) => fail(code(&error), &error),
         Ok(running) => {
             let _ = announce(&running, running.addresses().len() - echo, &mounts); // nobody reads it: no reason not to serve
             if let Some(warning) = running.preflight().memlock.warning() {
-                super::tell(format_args!("warning: {warning}"));
+                tracing::warn!("{warning}");
             }
             match running.wait() {
                 Ok(()) => {
@@ -50,12 +55,20 @@ pub(super) fn run(mut args: ServeArgs) -> ExitCode {
     }
 }
 
-fn start(config: ServerConfig, site: Option<SitePlan>) -> Result<Running, Error> {
+fn start(config: ServerConfig, site: Option<SitePlan>, compress: CompressArg) -> Result<Running, Error> {
     let mut server = Server::new(config.clone()).handle_signals().systemd();
     for address in &config.echo {
         server = server.tcp(address, |_shard| echo_once);
     }
-    server.start(move |_| site.as_ref().map_or_else(demo::router, SitePlan::router))
+    server.start(move |_| {
+        let router = site.as_ref().map_or_else(demo::router, SitePlan::router);
+        let is_compressed = match compress {
+            CompressArg::Off => false,
+            CompressArg::Dynamic => site.is_none(),
+            CompressArg::All => true,
+        };
+        if is_compressed { router.wrap(Compression::new().layer()) } else { router }
+    })
 }
 
 /// Reads once, writes the same back, closes: the server of the concurrency demo that this one was measured against.

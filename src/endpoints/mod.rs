@@ -28,7 +28,6 @@ use std::{
 };
 
 /// What the endpoints have to know of the server.
-#[derive(Debug)]
 pub(crate) struct About {
     started: Instant,
     started_unix_s: u64,
@@ -40,10 +39,20 @@ pub(crate) struct About {
     pub(crate) shows_stats: Vec<bool>,
     pub(crate) endpoints: Endpoints,
     token: Option<Secret>,
+    /// Lines of the access log that were lost, if there is one.
+    lines_lost: Option<LinesLost>,
 }
 
+type LinesLost = Box<dyn Fn() -> u64 + Send + Sync>;
+
 impl About {
-    pub(crate) fn new(config: &ServerConfig, engine: Engine, connections_max: usize, quota: Option<Quota>) -> Self {
+    pub(crate) fn new(
+        config: &ServerConfig,
+        engine: Engine,
+        connections_max: usize,
+        quota: Option<Quota>,
+        lines_lost: Option<LinesLost>,
+    ) -> Self {
         About {
             started: Instant::now(),
             started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
@@ -54,6 +63,7 @@ impl About {
             shows_stats: config.listen.iter().map(|address| config.stats.is_on_at(address)).collect(),
             endpoints: config.endpoints.clone(),
             token: config.stats_token.clone(),
+            lines_lost,
         }
     }
 
@@ -69,7 +79,7 @@ impl About {
             uptime_s: self.started.elapsed().as_secs(),
             is_draining: self.is_draining(),
             connections_max: self.connections_max as u64,
-            access_log_dropped: 0,
+            access_log_dropped: self.lines_lost.as_ref().map_or(0, |lost| lost()),
             engine: self.engine.clone(),
             process: Process {
                 started_unix_s: self.started_unix_s,

@@ -315,12 +315,12 @@ impl Site {
             }
             Failure::Forbidden => self.refuse(StatusCode::FORBIDDEN).await,
             Failure::Exhausted(error) => {
-                log::debug!("a file could not be opened: {error}");
+                tracing::debug!("a file could not be opened: {error}");
                 let response = self.refuse(StatusCode::SERVICE_UNAVAILABLE).await;
                 response.with_header(header::RETRY_AFTER, RETRY_AFTER_S)
             }
             Failure::Broken(error) => {
-                log::error!("a file could not be read: {error}");
+                tracing::error!("a file could not be read: {error}");
                 self.refuse(StatusCode::INTERNAL_SERVER_ERROR).await
             }
         }
@@ -334,7 +334,7 @@ impl Site {
                     Response::bytes(ready.media_type.clone(), Body::from(content)).with_status(status)
                 }
                 Err(failure) => {
-                    log::warn!("the page for {status}, {page:?}, cannot be shown: {failure:?}");
+                    tracing::warn!("the page for {status}, {page:?}, cannot be shown: {failure:?}");
                     Response::from(status)
                 }
             },

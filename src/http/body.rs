@@ -90,6 +90,20 @@ impl Body {
         }
     }
 
+    /// The whole body without a copy, if it is in memory already; else the body back.
+    ///
+    /// # Errors
+    /// The body itself: it is a stream.
+    pub fn into_memory(self) -> Result<Bytes, Body> {
+        match self.0 {
+            Kind::Empty => Ok(Bytes::new()),
+            Kind::Static(bytes) => Ok(Bytes::from_static(bytes)),
+            Kind::Owned(bytes) => Ok(Bytes::from(bytes)),
+            Kind::Bytes(bytes) => Ok(bytes),
+            stream @ (Kind::Feed(_) | Kind::Stream { .. }) => Err(Body(stream)),
+        }
+    }
+
     /// The next bytes, `None` at the end. Dropping the future loses nothing.
     pub async fn chunk(&mut self) -> Option<Result<Bytes, BodyError>> {
         poll_fn(|cx| self.poll_chunk(cx)).await

@@ -47,11 +47,13 @@ impl Coding {
 pub struct AcceptedCodings {
     order: [Coding; 4],
     count: usize,
+    refuses_identity: bool,
 }
 
 impl AcceptedCodings {
     /// What a client takes that does not say: anything, but nobody sends such a client what it may not know.
-    pub const IDENTITY: AcceptedCodings = AcceptedCodings { order: [Coding::Identity; 4], count: 1 };
+    pub const IDENTITY: AcceptedCodings =
+        AcceptedCodings { order: [Coding::Identity; 4], count: 1, refuses_identity: false };
 
     /// Reads the values of all `Accept-Encoding` fields. What is malformed in them is left out.
     ///
@@ -86,6 +88,7 @@ impl AcceptedCodings {
         let own = named[Coding::Identity as usize].unwrap_or(0);
         let at = accepted.as_slice().iter().take_while(|other| weight(**other) >= own).count();
         accepted.insert(at, Coding::Identity);
+        accepted.refuses_identity = named[Coding::Identity as usize].or(others) == Some(0);
         accepted
     }
 
@@ -93,6 +96,11 @@ impl AcceptedCodings {
         self.order[at..=self.count].rotate_right(1);
         self.order[at] = coding;
         self.count += 1;
+    }
+
+    /// Whether the client said that it does not take a representation as it is.
+    pub fn refuses_identity(&self) -> bool {
+        self.refuses_identity
     }
 
     /// Best first.

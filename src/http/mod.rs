@@ -15,6 +15,7 @@ mod conditional;
 mod date;
 mod diagnose;
 mod fields;
+mod forwarded;
 mod head;
 mod range;
 #[cfg(test)]
@@ -32,6 +33,7 @@ pub use coding::{AcceptedCodings, Coding};
 pub use conditional::{Conditions, Validators, Verdict};
 pub use date::DateCache;
 pub(crate) use fields::ReadyFields;
+pub use forwarded::{NoSuchProxy, TrustedProxies, TrustedProxy};
 pub use head::{Framing, Head, HeadLimits, Version};
 pub use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 pub use range::{Selected, select_ranges};

@@ -37,15 +37,16 @@ pub fn select_ranges(value: &[u8], len: u64) -> Selected {
         return Selected::Whole;
     }
     let mut selected = Selected::Nothing;
-    let (mut count, mut bytes) = (0, 0u64);
+    let (mut is_empty, mut parts, mut bytes) = (true, 0, 0u64);
     for spec in list(set).filter(|spec| !spec.is_empty()) {
-        count += 1;
+        is_empty = false;
         let Some(range) = range(spec, len) else { return Selected::Whole };
         if range.is_empty() {
             continue; // none of it is there; the others may be
         }
+        parts += 1;
         match bytes.checked_add(range.end - range.start) {
-            Some(sum) if sum <= len && count <= RANGES_MAX => bytes = sum,
+            Some(sum) if sum <= len && parts <= RANGES_MAX => bytes = sum,
             _ => return Selected::Whole,
         }
         selected = match selected {
@@ -57,7 +58,7 @@ pub fn select_ranges(value: &[u8], len: u64) -> Selected {
             _ => Selected::One(range),
         };
     }
-    if count == 0 { Selected::Whole } else { selected }
+    if is_empty { Selected::Whole } else { selected }
 }
 
 /// `first-last`, `first-` or `-suffix`. Empty: not satisfiable; `None`: malformed.

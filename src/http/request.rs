@@ -3,14 +3,14 @@
 //! For: an owned request of a few words that gives its buffers back when dropped. Not for: reading it from
 //! a connection, routing it. Floor 1.
 
-use super::{Body, Head, HeaderMap, HeaderName, HeaderValue, Method, Reject, Version};
+use super::{Body, Head, HeaderMap, HeaderName, HeaderValue, Method, Reject, TrustedProxies, Version};
 use crate::limits;
 use percent_encoding::percent_decode_str;
 use std::{
     borrow::Cow,
     cell::{OnceCell, RefCell},
     fmt,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     ops::{Deref, DerefMut},
     rc::Rc,
 };
@@ -43,11 +43,18 @@ pub struct ConnInfo {
     book: Option<(Rc<dyn AddrBook>, u64)>,
     body_bytes_max: usize,
     listener: u32,
+    trusted_proxies: Option<Rc<TrustedProxies>>,
 }
 
 impl Default for ConnInfo {
     fn default() -> Self {
-        ConnInfo { addrs: OnceCell::new(), book: None, body_bytes_max: limits::BODY_BUFFERED_BYTES_MAX, listener: 0 }
+        ConnInfo {
+            addrs: OnceCell::new(),
+            book: None,
+            body_bytes_max: limits::BODY_BUFFERED_BYTES_MAX,
+            listener: 0,
+            trusted_proxies: None,
+        }
     }
 }
 
@@ -84,6 +91,20 @@ impl ConnInfo {
     /// The same, with another bound than the default on bodies that are collected.
     pub fn with_body_bytes_max(self, max: usize) -> Self {
         ConnInfo { body_bytes_max: max, ..self }
+    }
+
+    /// The same, believing these proxies; see [`Request::client_addr`].
+    pub fn with_trusted_proxies(self, trusted_proxies: Option<Rc<TrustedProxies>>) -> Self {
+        ConnInfo { trusted_proxies, ..self }
+    }
+
+    /// The client of a request with this head that came on the connection; see [`TrustedProxies::client`].
+    pub fn client_addr(&self, head: &Head) -> Option<IpAddr> {
+        match (self.addrs().peer?, &self.trusted_proxies) {
+            (peer, Some(trusted)) => trusted.client(peer, head),
+            (PeerAddr::Ip(address), None) => Some(address.ip().to_canonical()),
+            (PeerAddr::Unix, None) => None,
+        }
     }
 
     /// Bytes of a body that a handler collects at most.
@@ -233,7 +254,24 @@ impl Request {
         self.conn.as_deref()
     }
 
-    /// The client's address.
+    /// The client's address: the peer's, or, where that is one of the server's trusted proxies (`--trusted-proxy`), what it
+    /// says in Forwarded or X-Forwarded-For; see [`TrustedProxies::client`]. `None`: unknown, as of clients of a unix
+    /// socket. Worked out anew at each call.
+    ///
+    /// ```
+    /// use everycore::http::{ConnAddrs, ConnInfo, Method, PeerAddr, Request, TrustedProxies, TrustedProxy};
+    /// use std::rc::Rc;
+    /// let addrs = ConnAddrs { peer: Some(PeerAddr::Unix), local: None };
+    /// let conn = ConnInfo::known(addrs).with_trusted_proxies(Some(Rc::new(TrustedProxies(vec![TrustedProxy::Unix]))));
+    /// let request = Request::builder(Method::GET, "/").header("x-forwarded-for", "192.0.2.7").conn(Rc::new(conn)).body(())?;
+    /// assert_eq!(request.client_addr(), Some([192, 0, 2, 7].into()));
+    /// # Ok::<(), everycore::http::Reject>(())
+    /// ```
+    pub fn client_addr(&self) -> Option<IpAddr> {
+        self.conn.as_ref()?.client_addr(&self.head)
+    }
+
+    /// The address of whoever opened the connection, a proxy perhaps; see [`client_addr`](Self::client_addr).
     pub fn peer_addr(&self) -> Option<PeerAddr> {
         self.conn.as_ref()?.addrs().peer
     }

@@ -67,7 +67,7 @@ impl Response {
         match serde_json::to_vec(value) {
             Ok(json) => Response::with_body(StatusCode::OK, ContentType::Json, json.into()),
             Err(error) => {
-                log::error!("a handler's value cannot be serialised: {error}");
+                tracing::error!("a handler's value cannot be serialised: {error}");
                 Response::from(StatusCode::INTERNAL_SERVER_ERROR)
             }
         }
@@ -203,6 +203,20 @@ impl Response {
         }
     }
 
+    /// Takes all fields called `name` out, beyond Content-Type and framing; gives the first.
+    pub fn remove_header(&mut self, name: &HeaderName) -> Option<HeaderValue> {
+        let at = self.headers().iter().position(|(other, _)| other == name)?;
+        let fields = self.own_fields();
+        let (_, value) = fields.remove(at);
+        fields.retain(|(other, _)| other != name);
+        Some(value)
+    }
+
+    /// The Content-Length that a handler stated, for an answer to HEAD or a 304 without a body.
+    pub fn stated_length(&self) -> Option<u64> {
+        self.stated_length
+    }
+
     /// Whether the handler asked for the connection to be closed (`Connection: close`).
     pub fn is_closing(&self) -> bool {
         self.is_closing
@@ -226,7 +240,7 @@ impl Response {
 
 #[cold]
 fn refused_field(what: &str) -> Response {
-    log::error!("a handler set a response field {what} that HTTP does not allow");
+    tracing::error!("a handler set a response field {what} that HTTP does not allow");
     Response::from(StatusCode::INTERNAL_SERVER_ERROR)
 }
 

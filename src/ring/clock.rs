@@ -1,9 +1,17 @@
-//! What the kernel knows of this thread's time and of a listener's queue. Floor 3.
+//! The time of a turn; what the kernel knows of this thread's time and of a listener's queue. Floor 3.
 
 use std::{
+    cell::Cell,
     fs, io, mem,
     os::fd::{AsRawFd, OwnedFd},
 };
+
+/// The time of the current turn, since the ring was made. Outside of the core, so that asking borrows nothing.
+#[derive(Debug, Default)]
+pub(super) struct Now {
+    pub(super) ns: Cell<u64>,
+    pub(super) ms: Cell<u64>,
+}
 
 /// Where a thread's time went, since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

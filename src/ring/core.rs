@@ -10,18 +10,24 @@ pub(super) use self::files::opened;
 use super::{
     RingOptions,
     buffers::Buffers,
+    clock::Now,
     file::Job,
     probe::open_ring,
     sock::{Recv, Sock},
     token::{Generation, Op, Token},
     wheel::Wheel,
 };
-use crate::{limits::CLOSE_ENTERS_MAX, stats::Histogram, transport::give_buffer};
+use crate::{
+    limits::CLOSE_ENTERS_MAX,
+    stats::{Batched, Histogram},
+    transport::give_buffer,
+};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use std::{
     collections::VecDeque,
     io, mem,
     os::fd::{FromRawFd, OwnedFd},
+    rc::Rc,
     task::Waker,
     time::Instant,
 };
@@ -111,16 +117,15 @@ pub(super) struct Core {
     pub(super) sends_expected: usize,
     /// The wheel's and the tick's clock.
     started: Instant,
-    now_ms: u64,
+    pub(super) now: Rc<Now>,
     /// Up to when the wheel has fired.
     fired_ms: u64,
-    now_ns: u64,
     /// When the ring was entered last: what was sent was handed over then.
     entered_ns: u64,
     /// When the ring was last looked into, or the shard woke: the turn runs since then.
     turn_since_ns: u64,
     /// From a request's head to its answer's last byte.
-    pub(super) service_times: Histogram,
+    pub(super) service_times: Batched,
     pub(super) each_second: Option<EachSecond>,
     tick: Box<types::Timespec>,
     park: Box<types::Timespec>,
@@ -157,13 +162,12 @@ impl Core {
             outstanding: 0,
             sends_expected: 0,
             started: Instant::now(),
-            now_ms: 0,
+            now: Rc::default(),
             fired_ms: 0,
             tick: Box::new(options.tick.into()),
-            now_ns: 0,
             entered_ns: 0,
             turn_since_ns: 0,
-            service_times: Histogram::default(),
+            service_times: Batched::default(),
             each_second: None,
             park: Box::default(),
             bell: Box::new(0),
@@ -366,7 +370,7 @@ impl Core {
                 let is_short = sock.on_send(result, turn, &mut self.wakes);
                 if !is_short {
                     // A late one was handed over piece by piece; one that was not, with the ring's last entering.
-                    let at_ns = if sock.is_lagging { self.now_ns } else { self.entered_ns };
+                    let at_ns = if sock.is_lagging { self.now.ns.get() } else { self.entered_ns };
                     sock.end_send(result >= 0, at_ns, &self.service_times);
                 }
                 if is_short {

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::config::{Address, Balance, ServerConfig};
-use crate::limits::{DEFER_ACCEPT_SECONDS, FAST_OPEN_QUEUE, PORT_RETRY, PORT_RETRY_PAUSE};
+use crate::limits::{DEFER_ACCEPT_SECONDS, FAST_OPEN_QUEUE, PORT_RETRY, PORT_RETRY_PAUSE, UNSENT_BYTES_MAX};
 use crate::topology::ShardPlan;
 
 /// How to listen.
@@ -150,6 +150,7 @@ fn tcp_socket(address: SocketAddr, options: &ListenOptions) -> Result<Socket, Fa
         socket.set_only_v6(true).step("IPV6_V6ONLY")?;
     }
     socket.set_tcp_nodelay(true).step("TCP_NODELAY")?;
+    socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX).step("TCP_NOTSENT_LOWAT")?;
     if options.defer_accept {
         set_tcp_option(&socket, libc::TCP_DEFER_ACCEPT, DEFER_ACCEPT_SECONDS).step("TCP_DEFER_ACCEPT")?;
     }

@@ -43,7 +43,7 @@ pub use self::{
     socket::Socket,
 };
 
-use self::{core::Core, tasks::Tasks};
+use self::{clock::Now, core::Core, tasks::Tasks};
 use crate::limits::{RING_CQ_ENTRIES, RING_SQ_ENTRIES};
 use crate::stats::Histogram;
 use std::{
@@ -93,6 +93,8 @@ struct Inner {
     // Dropped in order: tasks hold sockets, sockets name slots of the core.
     tasks: Tasks,
     core: RefCell<Core>,
+    /// The core's.
+    now: Rc<Now>,
     bell: Doorbell,
     is_ring_only: bool,
 }
@@ -119,7 +121,13 @@ impl Ring {
     pub fn with_doorbell(options: &RingOptions, bell: Doorbell) -> io::Result<Self> {
         let core = Core::new(options)?;
         let tasks = Tasks::new(bell.clone());
-        Ok(Ring(Rc::new(Inner { tasks, core: RefCell::new(core), bell, is_ring_only: options.is_ring_only })))
+        let now = core.now.clone();
+        Ok(Ring(Rc::new(Inner { tasks, core: RefCell::new(core), now, bell, is_ring_only: options.is_ring_only })))
+    }
+
+    /// Whether this thread has one: where it has, glommio's futures can be awaited, in tests without sockets they cannot.
+    pub fn is_here() -> bool {
+        tasks::is_shard()
     }
 
     /// Never held across a wake or a poll.
@@ -169,7 +177,7 @@ impl Ring {
 
     /// Milliseconds since the ring was made, as of the current turn.
     pub fn now_ms(&self) -> u64 {
-        self.core().now_ms()
+        self.0.now.ms.get()
     }
 
     /// Ready if the doorbell rang since this was last ready. For one task at a time.
@@ -190,7 +198,7 @@ impl Ring {
 
     /// Nanoseconds since the ring was made, as of the current turn.
     pub fn now_ns(&self) -> u64 {
-        self.core().now_ns()
+        self.0.now.ns.get()
     }
 
     /// Counts so far.
@@ -204,7 +212,7 @@ impl Ring {
     /// How long the requests took that were answered so far: from the turn that completed the head to the moment that the
     /// answer's last byte was handed to the kernel.
     pub fn service_times(&self) -> Histogram {
-        self.core().service_times.clone()
+        self.core().service_times.all().clone()
     }
 
     /// The open sockets by what they are about and how old they are. Looks at every one.

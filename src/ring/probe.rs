@@ -122,6 +122,14 @@ impl Features {
         self.named().into_iter().filter(|&(_, is_there, _)| is_there).map(|(name, ..)| name).collect()
     }
 
+    /// The names of those that a shard makes use of: what it needs, and multishot timeouts where there are such.
+    pub fn in_use(&self) -> Vec<&'static str> {
+        let is_used = |name, is_optional: bool| !is_optional || name == "multishot timeout";
+        let used =
+            self.named().into_iter().filter(|&(name, is_there, is_optional)| is_there && is_used(name, is_optional));
+        used.map(|(name, ..)| name).collect()
+    }
+
     /// What is needed and not there.
     pub fn missing(&self) -> Vec<&'static str> {
         let needed = self.named().into_iter().filter(|&(_, is_there, is_optional)| !is_there && !is_optional);
@@ -346,6 +354,7 @@ mod tests {
                         ring messages, zero-copy send, bundles, recv";
         assert_eq!(features.to_string(), expected);
         assert_eq!(features.missing(), ["multishot receive", "recv"]);
+        assert_eq!(features.in_use(), ["multishot accept", "provided buffer ring"]);
         let all = Features {
             multishot_receive: true,
             multishot_timeout: true,

@@ -31,10 +31,10 @@ impl Future for Sleep {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        let mut core = this.ring.core();
-        if core.now_ms() >= this.deadline_ms {
+        if this.ring.now_ms() >= this.deadline_ms {
             return Poll::Ready(());
         }
+        let mut core = this.ring.core();
         if !matches!(&this.timer, Some((_, waker)) if waker.will_wake(cx.waker())) {
             let old = this.timer.take().map(|(key, waker)| (core.wheel.remove(key), waker));
             let key = core.wheel.insert(this.deadline_ms, Timer::Sleep(cx.waker().clone()));

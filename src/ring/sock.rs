@@ -11,7 +11,7 @@ use super::token::{Generation, Op};
 use super::wheel::Key;
 use crate::{
     limits::{AGES_MS, INBOX_HIGH_BYTES, RECV_BUFFER_BYTES, SEND_VECTORS_MAX},
-    stats::Histogram,
+    stats::Batched,
     transport::{Outgoing, Phase, give_buffer, take_buffer},
 };
 use io_uring::{opcode, squeue, types};
@@ -297,7 +297,7 @@ impl Sock {
     }
 
     /// Ends a send that has no more to send: times the requests it answers, unless it failed, and frees its memory.
-    pub(super) fn end_send(&mut self, is_sent: bool, at_ns: u64, service_times: &Histogram) {
+    pub(super) fn end_send(&mut self, is_sent: bool, at_ns: u64, service_times: &Batched) {
         let sending = &mut self.sending;
         sending.is_in_flight = false;
         if is_sent {
@@ -308,10 +308,10 @@ impl Sock {
     }
 
     /// A request is answered whose last bytes were handed over before this was known.
-    pub(super) fn note_answered(&mut self, since_ns: u64, now_ns: u64, service_times: &Histogram) {
+    pub(super) fn note_answered(&mut self, since_ns: u64, now_ns: u64, service_times: &Batched) {
         match self.sending.is_in_flight {
             true => self.sending.out.note_answered(since_ns),
-            false => service_times.record(now_ns.saturating_sub(since_ns)),
+            false => service_times.record_many(now_ns.saturating_sub(since_ns), 1),
         }
     }
 

@@ -136,11 +136,11 @@ impl Transport for Socket {
     }
 
     fn now_ms(&self) -> u64 {
-        self.ring.core().now_ms()
+        self.ring.now_ms()
     }
 
     fn now_ns(&self) -> u64 {
-        self.ring.core().now_ns()
+        self.ring.now_ns()
     }
 
     fn note_answered(&mut self, since_ns: u64) {

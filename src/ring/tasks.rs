@@ -45,6 +45,11 @@ struct Ready {
     panics: Cell<u64>,
 }
 
+/// Whether a shard runs on this thread, so that futures of glommio's can be awaited.
+pub(super) fn is_shard() -> bool {
+    READY.with(|ready| ready.owner.get() != 0)
+}
+
 /// What wakers on other threads reach.
 struct Remote {
     queue: Mutex<VecDeque<Runnable>>,

@@ -63,7 +63,7 @@ pub(crate) async fn serve(socket: Socket, handler: TcpHandler, context: Rc<TcpCo
     counted.cause = match result {
         Err(_) => {
             counted.context.counters.handler_panics.add(1);
-            log::error!("a handler of a raw connection panicked; the connection is closed");
+            tracing::error!("a handler of a raw connection panicked; the connection is closed");
             CloseCause::Error
         }
         Ok(result) => match (result, noted.get()) {

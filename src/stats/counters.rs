@@ -396,8 +396,8 @@ impl Responses {
     #[inline]
     pub fn by_status(&self, status: u16) -> &Cell<u64> {
         match status {
+            200..300 => &self.successful, // first, as the most common
             100..200 => &self.informational,
-            200..300 => &self.successful,
             300..400 => &self.redirection,
             400..500 => &self.client_error,
             _ => &self.server_error,

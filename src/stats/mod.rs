@@ -15,7 +15,7 @@ mod snapshot;
 pub use counters::*;
 pub use csv::{CSV_MEDIA_TYPE, write_csv};
 pub use custom::{Counter, Durations, Metrics, Registry};
-pub use histogram::Histogram;
+pub use histogram::{Batched, Histogram};
 pub use prometheus::Exposition;
 pub use recent::{Recent, Sample};
 pub use snapshot::*;

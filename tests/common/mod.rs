@@ -13,3 +13,4 @@ pub(crate) mod raw;
 pub(crate) mod response;
 pub(crate) mod server;
 pub(crate) mod talk;
+pub(crate) mod tree;

@@ -37,7 +37,7 @@ impl Core {
             (self.socks.len() - 1) as u32
         });
         let sock = &mut self.socks[slot as usize];
-        sock.open(fd, self.now_ms);
+        sock.open(fd, self.now.ms.get());
         (slot, sock.generation)
     }
 
@@ -146,18 +146,11 @@ impl Core {
 
     // ---- time ------------------------------------------------------------------------------------
 
-    pub(in crate::ring) fn now_ms(&self) -> u64 {
-        self.now_ms
-    }
-
-    pub(in crate::ring) fn now_ns(&self) -> u64 {
-        self.now_ns
-    }
-
     /// Reads the clock. What is due fires with the next [`Core::advance`], when bytes that came before are in too.
     pub(in crate::ring) fn catch_up(&mut self) {
-        self.now_ns = self.read_clock_ns();
-        self.now_ms = self.now_ns / 1_000_000;
+        let now_ns = self.read_clock_ns();
+        self.now.ns.set(now_ns);
+        self.now.ms.set(now_ns / 1_000_000);
     }
 
     pub(in crate::ring) fn read_clock_ns(&self) -> u64 {
@@ -169,18 +162,18 @@ impl Core {
     pub(in crate::ring) fn advance(&mut self, has_waited: bool) {
         self.catch_up();
         if !has_waited {
-            self.entered_ns = self.now_ns;
+            self.entered_ns = self.now.ns.get();
         }
         let turn_ns = self.entered_ns.saturating_sub(self.turn_since_ns);
         self.stats.turn_ns_max_this_second = self.stats.turn_ns_max_this_second.max(turn_ns);
-        self.turn_since_ns = self.now_ns;
-        if self.now_ms == self.fired_ms {
+        self.turn_since_ns = self.now.ns.get();
+        if self.now.ms.get() == self.fired_ms {
             return;
         }
-        self.end_seconds(self.fired_ms / 1000, self.now_ms / 1000);
-        self.fired_ms = self.now_ms;
+        self.end_seconds(self.fired_ms / 1000, self.now.ms.get() / 1000);
+        self.fired_ms = self.now.ms.get();
         let Core { wheel, socks, wakes, .. } = self;
-        wheel.advance(self.now_ms, &mut |_, timer| match timer {
+        wheel.advance(self.now.ms.get(), &mut |_, timer| match timer {
             Timer::Sleep(waker) => wakes.push(waker),
             Timer::Socket { slot, generation } => {
                 let sock = &mut socks[slot as usize];
@@ -199,7 +192,7 @@ impl Core {
             return;
         }
         if let Some(each_second) = &mut self.each_second {
-            each_second(now, &self.stats, &self.service_times);
+            each_second(now, &self.stats, self.service_times.all());
         }
         self.stats.turn_ns_max_this_second = 0;
     }
@@ -207,20 +200,20 @@ impl Core {
     /// The shard slept since the last look: that is no turn.
     pub(in crate::ring) fn wake_up(&mut self) {
         let now_ns = self.read_clock_ns();
-        self.stats.parked_ns += now_ns.saturating_sub(self.now_ns);
+        self.stats.parked_ns += now_ns.saturating_sub(self.now.ns.get());
         self.turn_since_ns = now_ns;
     }
 
     /// The open sockets, counted one by one.
     pub(in crate::ring) fn census(&self) -> Census {
         let mut census = Census::default();
-        self.socks.iter().for_each(|sock| sock.count_in(&mut census, self.now_ms));
+        self.socks.iter().for_each(|sock| sock.count_in(&mut census, self.now.ms.get()));
         census
     }
 
     /// See [`Transport::note_answered`](crate::transport::Transport::note_answered).
     pub(in crate::ring) fn note_answered(&mut self, slot: u32, since_ns: u64) {
-        self.socks[slot as usize].note_answered(since_ns, self.now_ns, &self.service_times);
+        self.socks[slot as usize].note_answered(since_ns, self.now.ns.get(), &self.service_times);
     }
 
     /// Sets a socket's deadline.

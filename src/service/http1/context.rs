@@ -1,9 +1,10 @@
 //! What all HTTP/1 connections of a shard share: application, configuration, counters, the date. Floor 5.
 
 use crate::{
+    access_log::AccessLog,
     app::App,
     config::ServerConfig,
-    http::{ConnInfo, DateCache, HeadLimits},
+    http::{ConnInfo, DateCache, HeadLimits, TrustedProxies},
     stats::Counters,
 };
 use std::{
@@ -31,6 +32,8 @@ pub struct Http1Config {
     pub write_stall_ms: u64,
     /// Until a handler has an answer.
     pub handler_timeout_ms: u64,
+    /// Peers whose word on the client's address is taken, if any.
+    pub trusted_proxies: Option<Rc<TrustedProxies>>,
     /// Requests answered on one connection.
     pub requests_per_connection_max: Option<u64>,
 }
@@ -51,6 +54,8 @@ impl From<&ServerConfig> for Http1Config {
             body_rate_min: config.body_rate_min.into(),
             write_stall_ms: ms(config.write_stall_timeout),
             handler_timeout_ms: config.handler_timeout.map_or(u64::MAX, ms),
+            trusted_proxies: (!config.trusted_proxies.is_empty())
+                .then(|| Rc::new(TrustedProxies(config.trusted_proxies.clone()))),
             requests_per_connection_max: config.requests_per_connection_max,
         }
     }
@@ -65,6 +70,7 @@ pub struct Context {
     pub config: Http1Config,
     /// The shard's counters.
     pub counters: Rc<Counters>,
+    pub(super) access_log: Option<Rc<AccessLog>>,
     date: RefCell<DateCache>,
     date_until_ms: Cell<u64>,
     is_draining: Cell<bool>,
@@ -79,6 +85,7 @@ impl Context {
             app,
             config,
             counters,
+            access_log: None,
             date: RefCell::new(DateCache::new()),
             date_until_ms: Cell::new(0),
             is_draining: Cell::new(false),
@@ -103,6 +110,11 @@ impl Context {
         if let Some(spare) = info.take_if(|info| !info.has_addrs() && Rc::get_mut(info).is_some()) {
             self.spare_infos.borrow_mut().push(spare);
         }
+    }
+
+    /// The same, with a line in the log for each answer.
+    pub(crate) fn with_access_log(self, access_log: Option<Rc<AccessLog>>) -> Self {
+        Context { access_log, ..self }
     }
 
     /// From now on every answer closes its connection, and connections that wait are closed after a grace. The

@@ -209,7 +209,7 @@ impl<T: Transport> Connection<T> {
                 }
                 // Too late for another status: end without the last chunk, which the client must notice.
                 Ok(Poll::Ready(Some(Err(error)))) => {
-                    log::debug!("an answer broke off: {error}");
+                    tracing::debug!("an answer broke off: {error}");
                     return Poll::Ready(Ok(Streamed::Broken));
                 }
                 Ok(Poll::Pending) => {
@@ -227,6 +227,9 @@ impl<T: Transport> Connection<T> {
     fn write_chunk(&mut self, bytes: Bytes, framing: BodyFraming) {
         if bytes.is_empty() {
             return; // an empty chunk would end a chunked body
+        }
+        if let Some(entry) = &mut self.entry {
+            entry.add_bytes(bytes.len());
         }
         if self.out.buf.capacity() == 0 {
             self.out.buf = take_buffer();

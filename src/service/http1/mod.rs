@@ -21,6 +21,7 @@
 mod context;
 mod exchange;
 mod incoming;
+mod logging;
 #[cfg(test)]
 mod tests;
 mod waiting;
@@ -30,6 +31,7 @@ pub(crate) use waiting::linger;
 
 use self::{exchange::Exchange, incoming::Incoming, waiting::Linger};
 use crate::{
+    access_log::Entry,
     app::ErrorInfo,
     handler::Reply,
     http::{
@@ -105,7 +107,7 @@ enum State {
     Lingering(CloseCause, Linger),
 }
 
-struct Connection<T> {
+struct Connection<T: Transport> {
     io: T,
     state: State,
     context: Rc<Context>,
@@ -132,13 +134,18 @@ struct Connection<T> {
     /// What the transport was told last.
     phase: Phase,
     stall: Stall,
+    /// The request at work, for the access log; made with the first one if there is a log.
+    entry: Option<Box<Entry>>,
     /// Why it ended; as long as it has not, why it would have if its task were dropped now.
     cause: CloseCause,
 }
 
 /// Counts the end of a connection, also when its task is dropped.
-impl<T> Drop for Connection<T> {
+impl<T: Transport> Drop for Connection<T> {
     fn drop(&mut self) {
+        if self.entry.is_some() {
+            self.close_entry();
+        }
         let connections = &self.context.counters.connections;
         connections.active.sub(1);
         connections.closed.by(self.cause).add(1);
@@ -175,6 +182,7 @@ impl<T: Transport> Connection<T> {
             head_ns: 0,
             phase: Phase::Idle,
             stall: Stall::default(),
+            entry: None,
             cause: CloseCause::Error,
         }
     }
@@ -187,10 +195,14 @@ impl<T: Transport> Connection<T> {
     }
 
     /// The request at work is answered: all is written, and some of it may be sent already.
+    #[inline]
     fn note_answered(&mut self) {
         match self.out.is_empty() {
             true => self.io.note_answered(self.head_ns),
             false => self.out.note_answered(self.head_ns),
+        }
+        if self.entry.is_some() {
+            self.close_entry();
         }
     }
 
@@ -251,7 +263,12 @@ impl<T: Transport> Connection<T> {
         let polled = self.poll_exchange(&mut exchange, cx);
         match polled {
             Poll::Pending => self.state = State::Answering(exchange),
-            Poll::Ready(_) => self.let_go(exchange),
+            Poll::Ready(_) => {
+                self.let_go(exchange);
+                if self.entry.is_some() {
+                    self.close_entry(); // an answer that broke off, or never began
+                }
+            }
         }
         polled
     }
@@ -288,6 +305,9 @@ impl<T: Transport> Connection<T> {
         counters.requests.add(1);
         self.requests += 1;
         self.head_ns = self.io.now_ns();
+        if self.context.access_log.is_some() {
+            self.begin_entry(&head);
+        }
         let is_last = self.context.is_draining()
             || self.context.config.requests_per_connection_max.is_some_and(|max| self.requests >= max);
         let asked = Asked {
@@ -341,6 +361,10 @@ impl<T: Transport> Connection<T> {
         let keep_alive = asked.keep_alive && !self.context.is_draining();
         let how = Encoding { version: asked.version, head_only: asked.head_only, keep_alive, server_and_date: &date };
         let framing = encode_head(&mut self.out.buf, response, &how);
+        if let Some(entry) = &mut self.entry {
+            let bytes = if let BodyFraming::Length(bytes) = framing { bytes } else { 0 };
+            entry.answer(response.status().as_u16(), bytes);
+        }
         let closes = !keep_alive || response.is_closing() || framing == BodyFraming::UntilClose;
         if !closes {
             return (framing, Next::Request);
@@ -375,21 +399,34 @@ impl<T: Transport> Connection<T> {
                     }
                     None
                 }
-                None => Some(body),
+                None => self.will_stream(body),
             },
-            BodyFraming::Chunked | BodyFraming::UntilClose => Some(body),
+            BodyFraming::Chunked | BodyFraming::UntilClose => self.will_stream(body),
         }
+    }
+
+    fn will_stream(&mut self, body: Body) -> Option<Body> {
+        if let Some(entry) = &mut self.entry {
+            entry.set_bytes(0); // they are counted as they are written
+        }
+        Some(body)
     }
 
     /// Answers a request that cannot be read; nothing after it on this connection is trusted.
     fn refuse(&mut self, reject: Reject, head_only: bool) -> Next {
         let status = reject.status();
+        if self.context.access_log.is_some() {
+            self.begin_refused_entry();
+        }
         self.context.counters.rejects.by_status(status.as_u16()).add(1);
         self.answer_error(
             status,
             reject.reason(),
             Asked { version: Version::Http11, head_only, keep_alive: false, is_clients_last: false },
         );
+        if self.entry.is_some() {
+            self.close_entry();
+        }
         Next::Linger(match reject {
             Reject::HeadTimedOut => CloseCause::HeaderTimeout,
             _ => CloseCause::Rejected,
@@ -398,7 +435,7 @@ impl<T: Transport> Connection<T> {
 
     fn answer_panic(&mut self, asked: Asked) -> Next {
         self.context.counters.handler_panics.add(1);
-        log::error!("a handler panicked; the client got 500");
+        tracing::error!("a handler panicked; the client got 500");
         let asked = Asked { keep_alive: false, ..asked };
         self.answer_error(StatusCode::INTERNAL_SERVER_ERROR, "the handler of this request failed", asked);
         self.note_answered();
@@ -409,7 +446,7 @@ impl<T: Transport> Connection<T> {
     fn let_go<A>(&self, value: A) {
         if catch_unwind(AssertUnwindSafe(|| drop(value))).is_err() {
             self.context.counters.handler_panics.add(1);
-            log::error!("a destructor of a handler's panicked");
+            tracing::error!("a destructor of a handler's panicked");
         }
     }
 
@@ -428,7 +465,10 @@ impl<T: Transport> Connection<T> {
 
     fn info(&mut self) -> Rc<ConnInfo> {
         let (io, listener, context) = (&self.io, self.listener, &self.context);
-        let info = || io.conn_info().on_listener(listener).with_body_bytes_max(context.config.body_bytes_max);
+        let info = || {
+            let info = io.conn_info().on_listener(listener).with_body_bytes_max(context.config.body_bytes_max);
+            info.with_trusted_proxies(context.config.trusted_proxies.clone())
+        };
         self.info.get_or_insert_with(|| context.share_info(info())).clone()
     }
 }

@@ -6,6 +6,8 @@ use super::*;
 use crate::limits::{DRAIN_IDLE_GRACE_MS, LINGER_TIMEOUT_MS};
 use crate::{
     IntoResponse, Router,
+    access_log::{AccessLog, Writer},
+    config::AccessLogFormat,
     handler::IntoReply,
     http::{BodyError, Feed, HeadLimits},
     limits::DISCARD_BYTES_MAX,
@@ -34,6 +36,7 @@ fn config() -> Http1Config {
         body_rate_min: 0,
         write_stall_ms: STALL_MS,
         handler_timeout_ms: HANDLER_MS,
+        trusted_proxies: None,
         requests_per_connection_max: None,
     }
 }
@@ -814,6 +817,103 @@ fn stopped_connection_is_counted() {
     talk.send(get("/wait")).wire.stop();
     assert_eq!(drops.0.get(), 1);
     talk.expect_counts("requests 1, closed.error 1");
+}
+
+// ---- the access log ------------------------------------------------------------------------------
+
+/// The lines that `talk` with a service of `router` makes, from the request on.
+fn logged(router: Router, talk: impl FnOnce(&mut Talk)) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    let writer = Writer::start(Some(&path), 1).unwrap();
+    let log = AccessLog::new(AccessLogFormat::Combined, 5, &writer);
+    let context = Context::new(router.build().unwrap(), config(), Rc::new(Counters::default()));
+    let mut talked = Talk::to(Rc::new(context.with_access_log(Some(Rc::new(log)))));
+    talk(&mut talked);
+    drop(talked);
+    writer.close();
+    let lines = std::fs::read_to_string(path).unwrap();
+    lines.lines().map(|line| line[line.find("] ").unwrap() + 2..].to_owned()).collect()
+}
+
+#[test]
+fn every_answer_has_one_line_when_it_is_written() {
+    fn streamed(request: &Request) -> Response {
+        let count: usize = request.query("count").and_then(|count| count.parse().ok()).unwrap_or(0);
+        let chunks = (0..count).map(|_| Ok::<_, BodyError>(Bytes::from_static(b"abc")));
+        Response::stream(Body::stream(futures_lite::stream::iter(chunks)))
+    }
+    let router = router()
+        .get("/stream", |request: Request| streamed(&request))
+        .get("/panic", |_| -> Response { panic!("now") })
+        .get("/never", |_| std::future::pending::<Response>());
+    let lines = logged(router, |talk| {
+        talk.send(get("/one") + &get("/later") + &get("/stream?count=4"));
+        talk.send("HEAD /one HTTP/1.1\r\nHost: x\r\n\r\n").send(post("Content-Length: 3", "abc"));
+        talk.send("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n").send("ok");
+        talk.advance(30).send(get("/never")).advance(HANDLER_MS);
+    });
+    assert_eq!(
+        lines,
+        [
+            "\"GET /one HTTP/1.1\" 200 4 \"-\" \"-\" 0.000000 5",
+            "\"GET /later HTTP/1.1\" 200 6 \"-\" \"-\" 0.000000 5",
+            "\"GET /stream?count=4 HTTP/1.1\" 200 12 \"-\" \"-\" 0.000000 5",
+            "\"HEAD /one HTTP/1.1\" 200 0 \"-\" \"-\" 0.000000 5",
+            "\"POST / HTTP/1.1\" 200 3 \"-\" \"-\" 0.000000 5",
+            "\"POST / HTTP/1.1\" 200 2 \"-\" \"-\" 0.000000 5",
+            "\"GET /never HTTP/1.1\" 503 60 \"-\" \"-\" 0.400000 5",
+        ]
+    );
+    let router = || Router::new().get("/panic", |_| -> Response { panic!("now") });
+    assert_eq!(
+        logged(router(), |talk| {
+            talk.send(get("/panic"));
+        }),
+        ["\"GET /panic HTTP/1.1\" 500 62 \"-\" \"-\" 0.000000 5"]
+    );
+    assert_eq!(
+        logged(router(), |talk| {
+            talk.send("GET /x HTTP/1.1\r\nHo").advance(HEAD_MS);
+        }),
+        ["\"GET /x HTTP/1.1\" 408 63 \"-\" \"-\" 0.000000 5"]
+    );
+    assert_eq!(
+        logged(router(), |talk| {
+            talk.advance(IDLE_MS);
+        }),
+        [""; 0]
+    );
+}
+
+#[test]
+fn answer_that_does_not_come_to_its_end_has_a_line_too() {
+    let never = || Router::new().get("/", |_| std::future::pending::<Response>());
+    let gone = ["\"GET / HTTP/1.1\" 499 0 \"-\" \"-\" 0.000000 5"];
+    assert_eq!(
+        logged(never(), |talk| {
+            talk.send(get("/")).reset();
+        }),
+        gone
+    );
+    assert_eq!(
+        logged(never(), |talk| {
+            talk.send(get("/"));
+        }),
+        gone,
+        "ended with its server"
+    );
+    let breaks = Router::new().get("/", |_| {
+        let chunks = [Ok(Bytes::from_static(b"abc")), Err(BodyError::Other("broken".into()))];
+        Response::stream(Body::stream(futures_lite::stream::iter(chunks)))
+    });
+    let line = ["\"GET / HTTP/1.1\" 200 3 \"-\" \"-\" 0.000000 5"];
+    assert_eq!(
+        logged(breaks, |talk| {
+            talk.send(get("/"));
+        }),
+        line
+    );
 }
 
 // ---- panics --------------------------------------------------------------------------------------
