@@ -1,12 +1,13 @@
 //! The arguments of the `everycore` binary, and how they become a [`ServerConfig`].
 //!
 //! Floor 8. Every flag of `serve` can come from the environment too, as `EVERYCORE_` and its name; a flag wins.
-//! Nothing is done here but reading a token's file, and the host is not looked at.
+//! Nothing is done here but reading a token's file and AJP's secret, and the host is not looked at.
 
 use std::{path::PathBuf, str::FromStr, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::ajp::AjpArgs;
 use crate::config::{Address, Balance, ConfigError, Endpoints, Secret, ServerConfig, StatsPolicy, address_or_port};
 use crate::limits::*;
 use crate::preflight::Platform;
@@ -145,6 +146,9 @@ pub struct ServeArgs {
     #[arg(long, value_name = "ADDR|PORT", env = "EVERYCORE_ECHO", value_delimiter = ',')]
     #[arg(value_parser = address_or_port, help_heading = LISTENING)]
     pub echo: Vec<Address>,
+    /// AJP.
+    #[command(flatten)]
+    pub ajp: AjpArgs,
     /// Connections that wait for accept, each listener
     #[arg(long, value_name = "N", env = "EVERYCORE_BACKLOG", default_value_t = BACKLOG, help_heading = LISTENING)]
     #[arg(value_parser = number::<u32>)]
@@ -280,6 +284,7 @@ impl TryFrom<ServeArgs> for ServerConfig {
         let config = Self {
             listen: args.listen,
             echo: args.echo,
+            ajp: args.ajp.listeners()?,
             shards: args.shards.0,
             cpus: args.cpus,
             pin: args.pin.into(),
@@ -410,12 +415,12 @@ impl From<BalanceArg> for Balance {
     }
 }
 
-fn number<T: FromStr>(text: &str) -> Result<T, String> {
+pub(super) fn number<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| "expected a whole number in digits, without a unit".to_owned())
 }
 
 /// What a variable says of a flag that takes no value.
-fn yes_or_no(text: &str) -> Result<bool, String> {
+pub(super) fn yes_or_no(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
         "1" | "true" | "t" | "yes" | "y" | "on" => Ok(true),
         "" | "0" | "false" | "f" | "no" | "n" | "off" => Ok(false),
@@ -471,6 +476,7 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
+    use crate::config::AjpOptions;
 
     /// The config of `serve` with these flags; the process' environment must not speak of `EVERYCORE_`.
     fn config(flags: &str) -> Result<ServerConfig, String> {
@@ -507,7 +513,8 @@ mod tests {
     #[test]
     fn flags_reach_the_config() {
         let all = config(
-            "--listen :80 --listen unix:/a?mode=600,[::1]:1 --echo 7 --shards 3 --cpus 0-2 --pin on --balance least-conn \
+            "--listen :80 --listen unix:/a?mode=600,[::1]:1 --echo 7 --ajp 8009 --ajp-no-secret --ajp-packet-size 9000 \
+             --ajp-trust-user --ajp-attributes A,B_* --shards 3 --cpus 0-2 --pin on --balance least-conn \
              --max-connections 9 --max-requests 8 --header-timeout 1 --body-timeout 2s --min-body-rate 7 \
              --write-timeout 250ms --idle-timeout 2m --handler-timeout 1h --drain-delay 4 --drain-timeout 5 --tick 500 \
              --max-head 4096 --max-headers 6 --max-uri 100 --max-body 0 --backlog 5 --share-port --defer-accept \
@@ -517,6 +524,10 @@ mod tests {
         let expected = ServerConfig {
             listen: parse(&[":80", "unix:/a?mode=600", "[::1]:1"]),
             echo: parse(&["127.0.0.1:7"]),
+            ajp: vec![(
+                "127.0.0.1:8009".parse().unwrap(),
+                AjpOptions::without_secret().packet_bytes_max(9000).trust_user().allow_attributes("A,B_*"),
+            )],
             shards: Some(3),
             cpus: Some("0-2".parse().unwrap()),
             pin: PinMode::On,
@@ -570,6 +581,20 @@ mod tests {
         check("--balance fair", "[possible values: kernel, cpu, random, round-robin, least-conn]");
         check("--pin maybe", "[possible values: auto, on, off]");
         check("--livez health", "livez: expected a path such as /healthz, or off, got health");
+        check("--ajp 8009", "ajp: expected either --ajp-secret-file or --ajp-no-secret with it, got neither");
+        check("--ajp 8009 --ajp-no-secret --ajp-secret-file x", "with it, got both");
+        check(
+            "--ajp 8009 --ajp-secret-file /nowhere",
+            "ajp-secret-file: expected a file that can be read, got /nowhere: ",
+        );
+        check(
+            "--ajp :8009 --ajp-no-secret",
+            "ajp: expected a loopback address or a unix socket where no secret is asked for",
+        );
+        check(
+            "--ajp 8009 --ajp-no-secret --ajp-packet-size 8000",
+            "ajp-packet-size: expected bytes, 8192 to 65536, got 8000",
+        );
         check("--max-requests no", "expected a number, or off");
         check("--max-body 1M", "expected a whole number in digits, without a unit");
         check("--min-body-rate 1e3", "expected a whole number in digits, without a unit");

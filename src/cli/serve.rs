@@ -23,11 +23,11 @@ pub(super) fn run(args: ServeArgs) -> ExitCode {
             return code;
         }
     };
-    let echo = config.echo.len();
+    let others = (config.echo.len(), config.ajp.len());
     match start(config) {
         Err(error) => fail(code(&error), &error),
         Ok(running) => {
-            let _ = announce(&running, running.addresses().len() - echo); // nobody reads it: no reason not to serve
+            let _ = announce(&running, others); // nobody reads it: no reason not to serve
             if let Some(warning) = running.preflight().memlock.warning() {
                 super::tell(format_args!("warning: {warning}"));
             }
@@ -66,14 +66,16 @@ async fn echo_once(mut connection: TcpConnection) -> io::Result<()> {
     connection.flush().await
 }
 
-/// One line each: addresses (`http` ones first), shards, engine, limits.
-fn announce(running: &Running, http: usize) -> io::Result<()> {
+/// One line each: addresses (`http` ones first, then those of the echo and of AJP), shards, engine, limits.
+fn announce(running: &Running, (echo, ajp): (usize, usize)) -> io::Result<()> {
     let mut out = io::stdout().lock();
+    let http = running.addresses().len() - echo - ajp;
     for (index, address) in running.addresses().iter().enumerate() {
         match address {
             Address::Tcp(address) if index < http => writeln!(out, "listening on http://{address}")?,
             address if index < http => writeln!(out, "listening on {address}")?,
-            address => writeln!(out, "echoing on {address}")?,
+            address if index < http + echo => writeln!(out, "echoing on {address}")?,
+            address => writeln!(out, "AJP on {address}")?,
         }
     }
     match running.stats_address() {

@@ -159,6 +159,8 @@ counters! {
         driver as "loop": (Driver DriverSnapshot),
         /// Buffers.
         buffers: (Buffers BuffersSnapshot),
+        /// What came by AJP; the other counters have it, too.
+        ajp: (Ajp AjpSnapshot),
         /// What waits to be accepted.
         accept_queue: (AcceptQueue AcceptQueueSnapshot),
         /// What was counted in the last seconds.
@@ -293,6 +295,22 @@ counters! {
         peak: peak,
         /// Receives that found no shared buffer (ENOBUFS) and were armed again.
         enobufs: counter,
+    }
+
+    /// What came to one shard by AJP/1.3.
+    Ajp => AjpSnapshot {
+        /// AJP connections served here, those over the limit too.
+        connections: counter,
+        /// AJP connections open now.
+        active: gauge,
+        /// Requests that were forwarded, whole and valid.
+        requests: counter,
+        /// Times a proxy asked whether we are there (CPING).
+        pings: counter,
+        /// Requests refused with 403: a wrong secret, or an attribute that is not allowed.
+        forbidden: counter,
+        /// Requests and body packets that could not be understood.
+        malformed: counter,
     }
 
     /// Connections that wait at the listeners of one shard. (Those of unix sockets are not told.)
@@ -472,6 +490,7 @@ mod tests {
                 "busy_ns": 0, "waiting_ns": 0, "parked_ns": 0, "delayed_ns": 0, "turn_max_ns": 0, "turn_max_60s_ns": 0,
             },
             "buffers": { "in_use": 0, "in_use_bytes": 0, "filled": 0, "peak": 3, "enobufs": 0 },
+            "ajp": { "connections": 0, "active": 0, "requests": 0, "pings": 0, "forbidden": 0, "malformed": 0 },
             "accept_queue": { "waiting": 0, "room": 0 },
             "recent": { "1s": window, "10s": window, "60s": window },
         });
