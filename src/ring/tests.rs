@@ -647,7 +647,6 @@ fn listener_closed_hands_over_what_had_arrived() {
         assert!(future::poll_once(listener.accept()).await.is_none());
         let clients: Vec<_> = (0..5).map(|_| TcpStream::connect(address).unwrap()).collect();
         let arrived = listener.close().await;
-        assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
         assert_eq!(clients.len(), 5);
         arrived.len()
     });

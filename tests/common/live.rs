@@ -12,7 +12,7 @@ use std::{
 };
 
 /// Whatever is awaited and has not come by then will not come.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two looks at what is awaited.
 const LOOK: Duration = Duration::from_millis(2);
 
