@@ -158,7 +158,7 @@ fn stats_are_not_shown_to_those_behind_a_proxy() {
     proxy.send(forward(2, "/readyz", &[], b""));
     assert_eq!(answer(&mut proxy), (200, "ready\n".to_owned(), true));
     let seen = live.stats().total.ajp;
-    assert_eq!((seen.connections, seen.active, seen.requests, seen.malformed), (1, 1, 3, 0));
+    assert_eq!((seen.accepted, seen.active, seen.requests, seen.malformed), (1, 1, 3, 0));
     let metrics = String::from_utf8(live.get("/metrics").body).expect("text");
     assert!(metrics.contains("# TYPE everycore_ajp_requests_total counter\n"), "{metrics}");
     drop(proxy);

@@ -251,7 +251,7 @@ fn apache_with_mod_proxy_ajp() {
     let mut client = Raw::connect(proxy.address);
     check_reading(&mut client);
     let seen = live.stats().total.ajp;
-    assert!(seen.requests > 20 && seen.connections <= 2, "connections are used again: {seen:?}");
+    assert!(seen.requests > 20 && seen.accepted <= 2, "connections are used again: {seen:?}");
     check_bodies(&proxy);
     let own = client.stream().local_addr().expect("it is connected");
     assert_eq!(client.exchange(request("/where?q=x%20y")).body, format!("http {own} admin x y").into_bytes());

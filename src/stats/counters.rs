@@ -300,9 +300,13 @@ counters! {
     /// What came to one shard by AJP/1.3.
     Ajp => AjpSnapshot {
         /// AJP connections served here, those over the limit too.
-        connections: counter,
+        accepted: counter,
         /// AJP connections open now.
         active: gauge,
+        /// Bytes received by AJP.
+        received: counter,
+        /// Bytes handed over to be sent by AJP.
+        sent: counter,
         /// Requests that were forwarded, whole and valid.
         requests: counter,
         /// Times a proxy asked whether we are there (CPING).
@@ -311,6 +315,8 @@ counters! {
         forbidden: counter,
         /// Requests and body packets that could not be understood.
         malformed: counter,
+        /// AJP connections that ended, by cause.
+        closed: (Closed ClosedSnapshot),
     }
 
     /// Connections that wait at the listeners of one shard. (Those of unix sockets are not told.)
@@ -467,6 +473,10 @@ mod tests {
         counters.buffers.peak.raise(3);
         counters.buffers.peak.raise(2);
         let window = json!({ "requests": 0, "received": 0, "sent": 0, "accepted": 0, "busy_ns": 0 });
+        let closed = json!({
+            "peer_closed": 0, "server_closed": 0, "requests_max": 0, "idle_timeout": 0, "header_timeout": 0,
+            "body_timeout": 0, "write_stall": 0, "handler_timeout": 0, "reset": 0, "rejected": 0, "drained": 0, "error": 0,
+        });
         let expected = json!({
             "requests": 7, "handler_panics": 0, "handlers_dropped": 0,
             "connections": {
@@ -490,7 +500,10 @@ mod tests {
                 "busy_ns": 0, "waiting_ns": 0, "parked_ns": 0, "delayed_ns": 0, "turn_max_ns": 0, "turn_max_60s_ns": 0,
             },
             "buffers": { "in_use": 0, "in_use_bytes": 0, "filled": 0, "peak": 3, "enobufs": 0 },
-            "ajp": { "connections": 0, "active": 0, "requests": 0, "pings": 0, "forbidden": 0, "malformed": 0 },
+            "ajp": {
+                "accepted": 0, "active": 0, "received": 0, "sent": 0, "requests": 0, "pings": 0, "forbidden": 0,
+                "malformed": 0, "closed": closed,
+            },
             "accept_queue": { "waiting": 0, "room": 0 },
             "recent": { "1s": window, "10s": window, "60s": window },
         });

@@ -235,6 +235,10 @@ fn fields(counters: &ShardSnapshot) -> Vec<Field> {
             ["connections", "closed", cause] => {
                 labelled("everycore_connections_closed", "Connections that ended, by cause.", "cause", cause)
             }
+            ["ajp", "closed", cause] => {
+                labelled("everycore_ajp_closed", "AJP connections that ended, by cause.", "cause", cause)
+            }
+            ["ajp", way @ ("received" | "sent")] => (format!("everycore_ajp_{way}_bytes"), help, None),
             ["rejects", kind] => {
                 labelled("everycore_rejects", "Requests refused before a handler saw them.", "kind", kind)
             }

@@ -17,7 +17,6 @@ use crate::{
     http::{Body, BodyError, Response, StatusCode},
     limits::{ANSWERS_HELD_BYTES, INPUT_AHEAD_BYTES_MAX},
     ring::HandlerWait,
-    service::http1::broken,
     stats::Count,
     transport::{self, Transport},
 };
@@ -277,14 +276,7 @@ impl<T: Transport> Connection<T> {
         if self.at == self.input.len() || self.at >= INPUT_AHEAD_BYTES_MAX {
             self.compact();
         }
-        match self.io.poll_read(cx, &mut self.input) {
-            Poll::Ready(Ok(count)) => {
-                self.is_eof |= count == 0;
-                Poll::Ready(Ok(()))
-            }
-            Poll::Ready(Err(error)) => Poll::Ready(Err(broken(&error))),
-            Poll::Pending => Poll::Pending,
-        }
+        self.poll_input(cx)
     }
 
     /// The deadlines of an exchange: the handler's, the body's, the proxy's taking of the answer.

@@ -119,6 +119,7 @@ impl<T> Drop for Connection<T> {
         counters.connections.active.sub(1);
         counters.connections.closed.by(self.cause).add(1);
         counters.ajp.active.sub(1);
+        counters.ajp.closed.by(self.cause).add(1);
     }
 }
 
@@ -132,7 +133,7 @@ struct Stall {
 impl<T: Transport> Connection<T> {
     fn new(io: T, context: Rc<Context>, options: Rc<AjpOptions>, listener: usize, admission: Admission) -> Self {
         context.counters.connections.active.add(1);
-        context.counters.ajp.connections.add(1);
+        context.counters.ajp.accepted.add(1);
         context.counters.ajp.active.add(1);
         let waiting_since = io.now_ms();
         Connection {

@@ -108,6 +108,7 @@ impl Talk {
         assert_eq!(self.wire.closing(), Closing::Closed);
         let counters = &self.context.counters;
         assert_eq!(counters.connections.closed.by(cause).get(), 1, "{:?}", counters.connections.closed);
+        assert_eq!(counters.ajp.closed.snapshot(), counters.connections.closed.snapshot());
         assert_eq!((counters.connections.active.get(), counters.ajp.active.get()), (0, 0));
     }
 
@@ -195,13 +196,19 @@ fn hello() -> Router {
 #[test]
 fn request_is_answered_and_the_connection_used_again() {
     let mut talk = Talk::new(hello());
+    let mut sent = 0;
     for _ in 0..3 {
-        talk.send(Asked::get("/").packet()).expect(text("hello") + END);
+        talk.send(Asked::get("/").packet());
+        let answer = talk.wire.take_received();
+        assert_eq!(show(&answer), text("hello") + END);
+        sent += answer.len() as u64;
     }
     assert_eq!(talk.wire.sends(), 3, "one send an answer");
     let counters = talk.context.counters.snapshot();
     assert_eq!((counters.requests, counters.ajp.requests, counters.responses.successful), (3, 3, 3));
-    assert_eq!((counters.ajp.connections, counters.ajp.active, counters.connections.active), (1, 1, 1));
+    assert_eq!((counters.ajp.accepted, counters.ajp.active, counters.connections.active), (1, 1, 1));
+    let asked = 3 * Asked::get("/").packet().len() as u64;
+    assert_eq!((counters.ajp.received, counters.ajp.sent), (asked, sent));
     talk.wire.end();
     talk.wire.run();
     talk.expect_closed(CloseCause::PeerClosed);

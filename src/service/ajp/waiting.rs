@@ -32,10 +32,10 @@ impl<T: Transport> Connection<T> {
             return self.poll_stall(cx).map(Err);
         }
         if !self.is_eof {
-            match self.io.poll_read(cx, &mut self.input) {
-                Poll::Ready(Ok(0)) => self.is_eof = true,
-                Poll::Ready(Ok(_)) => return Poll::Ready(Ok(Next::Request)),
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(broken(&error))),
+            match self.poll_input(cx) {
+                Poll::Ready(Ok(())) if self.is_eof => {}
+                Poll::Ready(Ok(())) => return Poll::Ready(Ok(Next::Request)),
+                Poll::Ready(Err(cause)) => return Poll::Ready(Err(cause)),
                 Poll::Pending => {}
             }
         }
@@ -91,11 +91,25 @@ impl<T: Transport> Connection<T> {
         self.end_with_error(status, reject.reason(), false, cause)
     }
 
+    /// Reads what has come, or the end.
+    pub(super) fn poll_input(&mut self, cx: &mut task::Context<'_>) -> Poll<Result<(), CloseCause>> {
+        match self.io.poll_read(cx, &mut self.input) {
+            Poll::Ready(Ok(count)) => {
+                self.is_eof |= count == 0;
+                self.context.counters.ajp.received.add(count as u64);
+                Poll::Ready(Ok(()))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(broken(&error))),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
     /// Hands what is written to the transport. Pending: an earlier send is still on its way.
     pub(super) fn poll_flush(&mut self, cx: &mut task::Context<'_>) -> Result<Poll<()>, CloseCause> {
         match self.io.poll_sent(cx) {
             Poll::Ready(Ok(())) => {
                 if !self.out.is_empty() {
+                    self.context.counters.ajp.sent.add(self.out.len() as u64);
                     self.io.send(&mut self.out);
                     self.stall = Stall { sent_bytes: self.io.sent_bytes(), since: self.io.now_ms() };
                 }
