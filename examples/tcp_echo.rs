@@ -19,7 +19,7 @@ fn main() -> Result<(), everycore::Error> {
                     let count = connection.read(&mut buffer).await?;
                     connection.write_all(&buffer[..count]).await?;
                     echoed.set(echoed.get() + count as u64);
-                    connection.close().await
+                    Ok(())
                 }
             }
         })

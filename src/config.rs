@@ -143,9 +143,9 @@ pub struct ServerConfig {
     /// Bytes a second: after `body_timeout`, a body of which fewer have come than
     /// (time − `body_timeout`) × this is given up. 0: no such bound.
     pub body_rate_min: u32,
-    /// Longest time in which a peer takes no byte of an answer.
+    /// Longest time in which a peer takes no byte of an answer, or of what a raw TCP handler writes.
     pub write_stall_timeout: Duration,
-    /// Longest time without a request on a kept connection, or before the first.
+    /// Longest time without a request on a kept connection, or before the first; and of one read of a raw TCP handler.
     pub idle_timeout: Duration,
     /// Longest time that a handler takes until it has an answer; `None`: no bound.
     pub handler_timeout: Option<Duration>,

@@ -28,6 +28,7 @@
 //! |---|---|
 //! | name routes, nest and merge them, set an error page | [`Router`] |
 //! | write handlers, and know what they may give back | [`handler`] |
+//! | serve files | [`Files`] |
 //! | read a query, a form, JSON, cookies as types | [`extract`] |
 //! | stream bodies in and out | [`Body`], [`Response::stream`] |
 //! | put something around handlers | [`middleware`] |
@@ -70,6 +71,7 @@ pub mod transport;
 mod app;
 mod error;
 pub mod extract;
+mod files;
 pub mod handler;
 pub mod middleware;
 mod router;
@@ -96,11 +98,12 @@ pub use crate::http::{Body, Request, Response};
 pub use app::{App, ErrorInfo};
 pub use error::Error;
 pub use extract::ExtractError;
+pub use files::Files;
 pub use handler::{IntoResponse, Reply};
 pub use router::{RouteProblem, Router, RouterError};
 pub use server::{Handle, Running, Server};
 pub use service::tcp::TcpConnection;
-pub use shard::{Inbox, SendError, Shard};
+pub use shard::{Draining, Inbox, SendError, Shard};
 
 /// The Rust in README.md compiles.
 #[cfg(doctest)]

@@ -287,8 +287,6 @@ const _: () = assert!((DRAIN_DELAY.as_secs() + DRAIN_TIMEOUT.as_secs() + STOP_PA
 
 /// Bytes that `--echo` reads from a connection, once.
 pub const ECHO_ONCE_BYTES_MAX: usize = 1024;
-/// How long a connection of `--echo` may take in all.
-pub const ECHO_ONCE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long `healthcheck` waits for the answer.
 pub const HEALTHCHECK_TIMEOUT: Duration = Duration::from_secs(3);
 /// Bytes of an answer that `healthcheck` reads in search of its status.
@@ -346,6 +344,36 @@ pub const LOAD_BUSY_WARN: f64 = 0.9;
 const _: () = {
     assert!(RESPONSE_HEAD_BYTES_MAX >= HEAD_BYTES_MAX);
     assert!(LATENCY_MAX.as_secs() > LOAD_REQUEST_TIMEOUT.as_secs());
+};
+
+// ---- files ---------------------------------------------------------------------------------------
+
+/// Parts of one answer to a Range field with several ranges; more are a flood, and the whole is sent.
+pub const RANGES_MAX: usize = 32;
+/// Bytes of a file read at once while it is sent. The service holds up to twice as many, and one more is read ahead.
+pub const FILE_READ_BYTES: usize = 64 * 1024;
+/// Memory of one download, whatever the size of its file: what a slow client costs.
+pub const DOWNLOAD_BYTES_MAX: usize = 256 * 1024;
+/// Bytes of contents that a shard keeps of the files beneath one root, unless it is told otherwise.
+pub const FILE_CACHE_BYTES: u64 = 32 * 1024 * 1024;
+/// Bytes of a file above which it is streamed, and never kept: a slow client holds what it is sent, evicted or not.
+pub const FILE_CACHED_BYTES_MAX: u64 = DOWNLOAD_BYTES_MAX as u64;
+/// Bytes that a kept file costs besides its contents and its path: fields, tags, its place.
+pub const FILE_CACHED_OVERHEAD_BYTES: u64 = 1024;
+/// How long a kept file is served without a look at the disk.
+pub const FILE_FRESH_MS: u64 = 1000;
+/// How much older than the reading of it a file must be to be known by its time of modification: the clocks of file
+/// systems tick coarsely, and a second change in the same tick would not show.
+pub const FILE_SETTLED: Duration = Duration::from_secs(2);
+/// Readings of a file that changes each time it is read, after which it is sent as found.
+pub const FILE_TRIES_MAX: usize = 3;
+/// Entries of a directory's listing; a note says so where there are more.
+pub const LISTING_ENTRIES_MAX: usize = 10_000;
+
+const _: () = {
+    assert!(FILE_READ_BYTES > COPIED_BODY_BYTES_MAX, "what is read is sent uncopied");
+    assert!(2 * FILE_READ_BYTES.next_multiple_of(ANSWERS_HELD_BYTES) + FILE_READ_BYTES <= DOWNLOAD_BYTES_MAX);
+    assert!(FILE_CACHED_BYTES_MAX <= FILE_CACHE_BYTES / 8, "one file does not push all others out");
 };
 
 // ---- testing -------------------------------------------------------------------------------------

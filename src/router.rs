@@ -11,6 +11,7 @@ use std::rc::Rc;
 use http::Method;
 
 use crate::app::{ErrorInfo, ErrorPage};
+use crate::files::{Files, Mounted};
 use crate::handler::{Handler, IntoReply, erase};
 use crate::http::{Request, Response};
 use crate::middleware::{Layer, Next, layer};
@@ -57,11 +58,14 @@ pub struct Router {
     beside: Option<Box<Router>>,
 }
 
+#[derive(Clone)]
 struct Endpoint {
     path: String,
     /// `None`: any method.
     method: Option<Method>,
     handler: Handler,
+    /// It has what is beneath its path, too: nested, a `/` keeps its slash beside what becomes of it.
+    is_mount: bool,
     /// Of the routers around it that are merged or nested already, outermost first.
     layers: Vec<Layer>,
 }
@@ -130,7 +134,34 @@ impl Router {
 
     fn add(mut self, path: &str, method: Option<Method>, handler: Handler) -> Self {
         self.problems.extend(check_path(path));
-        self.endpoints.push(Endpoint { path: path.to_owned(), method, handler, layers: Vec::new() });
+        let path = path.to_owned();
+        self.endpoints.push(Endpoint { path, method, handler, is_mount: false, layers: Vec::new() });
+        self
+    }
+
+    /// Serves the files beneath a directory under a prefix, for GET and HEAD. Routes that are named win over files.
+    ///
+    /// ```
+    /// # use everycore::{Files, Router};
+    /// Router::new().files("/static", Files::new("/srv/static")).get("/static/hello", |_| "no file");
+    /// ```
+    pub fn files(mut self, prefix: &str, files: Files) -> Self {
+        let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
+        let mounted = match files.open(prefix) {
+            Ok(mounted) => mounted,
+            Err(problems) => {
+                self.problems.extend(problems);
+                return self;
+            }
+        };
+        let handler = erase(move |request| mounted.serve(request));
+        let tail = Mounted::TAIL;
+        for path in [prefix.to_owned(), format!("{prefix}/"), format!("{prefix}/{{*{tail}}}")] {
+            if !path.is_empty() {
+                self = self.add(&path, Some(Method::GET), handler.clone());
+                self.endpoints.last_mut().expect("just added").is_mount = true;
+            }
+        }
         self
     }
 
@@ -165,9 +196,12 @@ impl Router {
     fn absorb(&mut self, prefix: &str, other: Router) {
         let Router { endpoints, fallbacks, layers: outer, error_pages, problems, beside: _ } = other;
         let around = |inner: Vec<Layer>| -> Vec<Layer> { outer.iter().cloned().chain(inner).collect() };
-        self.endpoints.extend(endpoints.into_iter().map(|endpoint| Endpoint {
+        let slashes = endpoints.iter().filter(|mount| mount.is_mount && mount.path == "/" && !prefix.is_empty());
+        let slashes: Vec<_> = slashes.map(|mount| Endpoint { path: "//".to_owned(), ..mount.clone() }).collect();
+        self.endpoints.extend(endpoints.into_iter().chain(slashes).map(|endpoint| Endpoint {
             path: match endpoint.path.as_str() {
                 "/" if !prefix.is_empty() => prefix.to_owned(),
+                "//" => format!("{prefix}/"),
                 path => format!("{prefix}{path}"),
             },
             layers: around(endpoint.layers),

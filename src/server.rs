@@ -34,6 +34,7 @@ use std::{
     future::Future,
     io,
     net::TcpListener,
+    rc::Rc,
     sync::{
         Arc,
         mpsc::{Receiver, Sender, channel, sync_channel},
@@ -108,7 +109,8 @@ impl Server {
     }
 
     /// Serves raw connections at `address` beside HTTP, on the same shards: `factory` builds, on each shard, the
-    /// handler of one connection.
+    /// handler of one connection. [`TcpConnection`] says how its waits end. Connections count for `connections_max`; those
+    /// above it are closed in good order, without a word. A handler that panics costs its own connection.
     ///
     /// ```no_run
     /// use everycore::{Router, Server, TcpConnection};
@@ -119,8 +121,7 @@ impl Server {
     ///         |mut connection: TcpConnection| async move {
     ///             let mut buffer = [0; 1024];
     ///             let count = connection.read(&mut buffer).await?;
-    ///             connection.write_all(&buffer[..count]).await?;
-    ///             connection.close().await
+    ///             connection.write_all(&buffer[..count]).await
     ///         }
     ///     })
     ///     .run(|_shard| Router::new())
@@ -134,7 +135,7 @@ impl Server {
         if let Some(address) = self.parsed(&address.to_string()) {
             let factory: TcpFactory = Arc::new(move |shard| {
                 let handler = factory(shard);
-                Box::new(move |connection| Box::pin(handler(connection)))
+                Rc::new(move |connection| Box::pin(handler(connection)))
             });
             self.tcp.push((address, factory));
         }

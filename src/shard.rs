@@ -3,9 +3,16 @@
 //! Shards share nothing but bounded mailboxes, their doorbells, and one connection count each. A message is
 //! moved into the other shard's mailbox and its doorbell is rung: it is read there in the next turn.
 
+mod drain;
+mod mail;
+
+pub(crate) use drain::DrainSignal;
+pub use drain::Draining;
+pub(crate) use mail::{Mail, Peers, Reply};
+
 use crate::{
     limits::{MAILBOX_MAX, METRICS_MAX},
-    ring::{Doorbell, Ring, Sleep, ThreadTime},
+    ring::{Ring, Sleep, ThreadTime},
     stats::{Counter, Counters, Durations, Recent, Registry, Sample, ShardReport},
 };
 use std::{
@@ -14,13 +21,8 @@ use std::{
     collections::{HashMap, VecDeque},
     fmt,
     future::{Future, poll_fn},
-    os::fd::OwnedFd,
-    rc::Rc,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
-    },
+    rc::{Rc, Weak},
+    sync::{Arc, mpsc::TrySendError},
     task::{Poll, Waker},
     time::Duration,
 };
@@ -46,6 +48,11 @@ use std::{
 #[derive(Clone)]
 pub struct Shard(Rc<Inner>);
 
+thread_local! {
+    /// The shard of this thread, for what is built on it without being handed it.
+    static CURRENT: RefCell<Weak<Inner>> = const { RefCell::new(Weak::new()) };
+}
+
 struct Inner {
     id: usize,
     core: Option<usize>,
@@ -56,6 +63,7 @@ struct Inner {
     /// What the thread had used when the ring's clock began.
     used_before: ThreadTime,
     peers: Arc<Peers>,
+    drain: Rc<DrainSignal>,
     inboxes: RefCell<HashMap<TypeId, Rc<dyn Deliver>>>,
     /// Questions to the other shards that are not answered yet.
     asked: RefCell<HashMap<u64, Asked>>,
@@ -82,7 +90,7 @@ impl Shard {
             };
             noted.borrow_mut().note(second, sample, ring.turn_ns_max_this_second, times);
         });
-        Shard(Rc::new(Inner {
+        let shard = Rc::new(Inner {
             id,
             core,
             ring,
@@ -91,10 +99,18 @@ impl Shard {
             metrics: Registry::default(),
             used_before,
             peers,
+            drain: Rc::default(),
             inboxes: RefCell::default(),
             asked: RefCell::default(),
             questions: Cell::new(0),
-        }))
+        });
+        CURRENT.set(Rc::downgrade(&shard));
+        Shard(shard)
+    }
+
+    /// The shard that this thread runs; none in a test without a server.
+    pub(crate) fn current() -> Option<Shard> {
+        CURRENT.with_borrow(Weak::upgrade).map(Shard)
     }
 
     /// Its number, from 0.
@@ -121,6 +137,12 @@ impl Shard {
     /// punctual than glommio's timers.
     pub fn sleep(&self, duration: Duration) -> Sleep {
         self.0.ring.sleep(duration)
+    }
+
+    /// Completes when the server begins to drain; at once if it has. For what goes on by itself: an endless stream, a
+    /// task beside the requests. HTTP connections are looked after without it.
+    pub fn draining(&self) -> Draining {
+        self.0.drain.wait()
     }
 
     /// The shard's ring, for sockets of your own.
@@ -282,6 +304,10 @@ impl Shard {
         }
     }
 
+    pub(crate) fn drain_signal(&self) -> &Rc<DrainSignal> {
+        &self.0.drain
+    }
+
     pub(crate) fn peers(&self) -> &Arc<Peers> {
         &self.0.peers
     }
@@ -391,97 +417,3 @@ impl<M> fmt::Debug for SendError<M> {
 }
 
 impl<M> std::error::Error for SendError<M> {}
-
-// ---- mailboxes -----------------------------------------------------------------------------------
-
-/// What one thread tells a shard.
-pub(crate) enum Mail {
-    /// A connection that another shard accepted on a listener.
-    Connection { fd: OwnedFd, listener: usize },
-    /// Asks for counters.
-    Ask { question: u64, reply: Reply },
-    /// Counters that were asked for.
-    Answer { question: u64, report: Box<ShardReport> },
-    /// A message of an author's.
-    Message(Box<dyn Any + Send>),
-    /// All shards are ready: begin to accept.
-    Serve,
-    /// Stop accepting, finish what is in flight.
-    Drain,
-    /// End now.
-    Stop,
-}
-
-/// Where an answer goes.
-pub(crate) enum Reply {
-    To(usize),
-    Thread(SyncSender<ShardReport>),
-}
-
-/// A shard's own end of its mailbox, and its doorbell.
-pub(crate) type MailEnd = (Receiver<Mail>, Doorbell);
-
-/// Every shard, as the others reach it.
-#[derive(Debug)]
-pub(crate) struct Peers(Vec<Peer>);
-
-#[derive(Debug)]
-pub(crate) struct Peer {
-    mailbox: SyncSender<Mail>,
-    doorbell: Doorbell,
-    /// Connections this shard has, those on their way to it included. Written once a connection.
-    connections: AtomicUsize,
-}
-
-impl Peers {
-    /// The peers, and each one's mailbox and doorbell.
-    pub(crate) fn new(count: usize) -> std::io::Result<(Self, Vec<MailEnd>)> {
-        let mut peers = Vec::with_capacity(count);
-        let mut ends = Vec::with_capacity(count);
-        for _ in 0..count {
-            let (mailbox, receiver) = sync_channel(MAILBOX_MAX);
-            let doorbell = Doorbell::new()?;
-            peers.push(Peer { mailbox, doorbell: doorbell.clone(), connections: AtomicUsize::new(0) });
-            ends.push((receiver, doorbell));
-        }
-        Ok((Peers(peers), ends))
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Peer> {
-        self.0.iter()
-    }
-
-    pub(crate) fn get(&self, id: usize) -> &Peer {
-        &self.0[id]
-    }
-
-    pub(crate) fn count(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Connections of all shards.
-    pub(crate) fn connections(&self) -> usize {
-        self.0.iter().map(Peer::connections).sum()
-    }
-}
-
-impl Peer {
-    #[allow(clippy::result_large_err)] // the mail comes back, as it must
-    pub(crate) fn post(&self, mail: Mail) -> Result<(), TrySendError<Mail>> {
-        self.mailbox.try_send(mail)?;
-        self.doorbell.ring();
-        Ok(())
-    }
-
-    pub(crate) fn connections(&self) -> usize {
-        self.connections.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn count_connection(&self) {
-        self.connections.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn uncount_connection(&self) {
-        self.connections.fetch_sub(1, Ordering::Relaxed);
-    }
-}

@@ -78,71 +78,63 @@ pub enum Phase {
     Writing,
 }
 
-/// Requests whose last byte is in an [`Outgoing`], by when their heads were complete.
-#[derive(Debug, Default)]
-pub(crate) struct Answered {
-    /// Since when, in ns, and how many. Requests of one turn share their time, so that one pair is nearly always enough.
-    first: (u64, u64),
-    others: Vec<(u64, u64)>,
-}
-
-impl Answered {
-    #[inline]
-    fn add(&mut self, since_ns: u64) {
-        match self.others.last_mut().unwrap_or(&mut self.first) {
-            (since, count) if *since == since_ns || *count == 0 => (*since, *count) = (since_ns, *count + 1),
-            _ => self.others.push((since_ns, 1)),
-        }
-    }
-
-    fn clear(&mut self) {
-        self.first = (0, 0);
-        self.others.clear();
-    }
-
-    /// Records how long each took, now that the last byte is out; empties it.
-    #[inline]
-    pub(crate) fn record(&mut self, at_ns: u64, times: &Histogram) {
-        let (since, count) = std::mem::take(&mut self.first);
-        if count > 0 {
-            times.record_many(at_ns.saturating_sub(since), count);
-        }
-        for (since, count) in self.others.drain(..) {
-            times.record_many(at_ns.saturating_sub(since), count);
-        }
-    }
-}
-
 /// Bytes to send, in order: one growing buffer, with shared bodies spliced in uncopied.
+///
+/// Two for each connection, most of them empty: what few answers need is apart.
 #[derive(Debug, Default)]
 pub struct Outgoing {
     /// What is written byte by byte: heads, small bodies, chunk frames.
     pub buf: Vec<u8>,
+    /// Requests that are answered with the last of these bytes: since when their heads are complete, in ns, and how
+    /// many. Requests of one turn share their time, so that one pair is nearly always enough.
+    answered: (u64, u64),
+    more: Option<Box<More>>,
+}
+
+#[derive(Debug, Default)]
+struct More {
     /// Shared bodies and where in `buf` each belongs (offsets ascend).
     splices: Vec<(usize, Bytes)>,
     spliced_bytes: usize,
-    /// Requests that are answered with the last of these bytes.
-    pub(crate) answered: Answered,
+    /// As [`Outgoing::answered`], those after the first.
+    answered: Vec<(u64, u64)>,
 }
 
 impl Outgoing {
     /// Notes that a request whose head was complete at `since_ns` is answered by what was appended so far.
     #[inline]
     pub fn note_answered(&mut self, since_ns: u64) {
-        self.answered.add(since_ns);
+        let later = self.more.as_mut().map(|more| &mut more.answered);
+        match later.and_then(|later| later.last_mut()).unwrap_or(&mut self.answered) {
+            (since, count) if *since == since_ns || *count == 0 => (*since, *count) = (since_ns, *count + 1),
+            _ => self.more.get_or_insert_default().answered.push((since_ns, 1)),
+        }
+    }
+
+    /// Records how long each answered request took, now that the last byte is out, and forgets them.
+    #[inline]
+    pub(crate) fn record_answered(&mut self, at_ns: u64, times: &Histogram) {
+        let (since, count) = std::mem::take(&mut self.answered);
+        if count > 0 {
+            times.record_many(at_ns.saturating_sub(since), count);
+        }
+        for (since, count) in self.more.iter_mut().flat_map(|more| more.answered.drain(..)) {
+            times.record_many(at_ns.saturating_sub(since), count);
+        }
     }
 
     /// Appends `body` without copying it.
     pub fn push_shared(&mut self, body: Bytes) {
         if !body.is_empty() {
-            self.spliced_bytes += body.len();
-            self.splices.push((self.buf.len(), body));
+            let more = self.more.get_or_insert_default();
+            more.spliced_bytes += body.len();
+            more.splices.push((self.buf.len(), body));
         }
     }
 
     /// Bytes in all.
     pub fn len(&self) -> usize {
-        self.buf.len() + self.spliced_bytes
+        self.buf.len() + self.more.as_ref().map_or(0, |more| more.spliced_bytes)
     }
 
     /// Whether there is nothing to send.
@@ -152,18 +144,18 @@ impl Outgoing {
 
     /// Whether all bytes are in `buf`.
     pub fn is_contiguous(&self) -> bool {
-        self.splices.is_empty()
+        self.splices().is_empty()
     }
 
     /// Number of separate pieces, and so of vectors a send needs, at most.
     pub fn pieces(&self) -> usize {
-        2 * self.splices.len() + 1
+        2 * self.splices().len() + 1
     }
 
     /// The non-empty pieces in order, without the first `skip` bytes.
     pub fn slices(&self, mut skip: usize) -> impl Iterator<Item = &[u8]> {
         let mut start = 0;
-        let ends = self.splices.iter().map(|(at, body)| (*at, &body[..])).chain([(self.buf.len(), &[][..])]);
+        let ends = self.splices().iter().map(|(at, body)| (*at, &body[..])).chain([(self.buf.len(), &[][..])]);
         ends.flat_map(move |(at, body)| {
             let own = &self.buf[start..at];
             start = at;
@@ -176,12 +168,19 @@ impl Outgoing {
         })
     }
 
+    fn splices(&self) -> &[(usize, Bytes)] {
+        self.more.as_ref().map_or(&[], |more| &more.splices)
+    }
+
     /// Empties it, keeping the buffer's memory.
     pub fn clear(&mut self) {
         self.buf.clear();
-        self.splices.clear();
-        self.spliced_bytes = 0;
-        self.answered.clear();
+        self.answered = (0, 0);
+        if let Some(more) = &mut self.more {
+            more.splices.clear();
+            more.spliced_bytes = 0;
+            more.answered.clear();
+        }
     }
 }
 
@@ -244,17 +243,17 @@ mod tests {
             out.note_answered(since);
         }
         let (times, expected) = (Histogram::default(), Histogram::default());
-        out.answered.record(1_000, &times);
+        out.record_answered(1_000, &times);
         expected.record_many(900, 3);
         expected.record(500);
         expected.record_many(300, 2);
         assert!(times == expected);
-        out.answered.record(2_000, &times);
+        out.record_answered(2_000, &times);
         assert_eq!(times.count(), 6, "each is recorded once");
         out.note_answered(1);
         out.note_answered(2);
         out.clear();
-        out.answered.record(3_000, &times);
+        out.record_answered(3_000, &times);
         assert_eq!(times.count(), 6, "cleared with the bytes");
     }
 

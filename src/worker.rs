@@ -18,7 +18,7 @@ use crate::{
     service::{
         ajp,
         http1::{self, Context, Http1Config},
-        tcp::{TcpConnection, TcpHandler},
+        tcp::{self, TcpContext, TcpHandler},
     },
     shard::{Mail, Peers, Shard},
     stats::{CloseCause, Count, Counters},
@@ -26,7 +26,7 @@ use crate::{
 };
 use futures_lite::future;
 use std::{
-    cell::{Cell, RefCell},
+    cell::Cell,
     future::{Future, poll_fn},
     io,
     os::fd::OwnedFd,
@@ -37,7 +37,6 @@ use std::{
         Arc,
         mpsc::{Receiver, Sender},
     },
-    task::{Poll, Waker},
 };
 
 /// Builds a shard's application, on that shard.
@@ -131,13 +130,13 @@ fn work(setup: Setup) -> Result<(), Error> {
 struct Worker {
     shard: Shard,
     http: Rc<Context>,
+    tcp: Rc<TcpContext>,
     /// Of each listener: how to serve its connections.
     services: Vec<Service>,
     balance: Balance,
     connections_max: usize,
     /// For round-robin: who is next.
     next: Cell<usize>,
-    drain: Signal,
     acceptors: Cell<usize>,
     refusals: Cell<usize>,
     /// Open connections of the listener for the stats.
@@ -171,10 +170,10 @@ impl Worker {
         Ok(Worker {
             services: services.collect::<Result<_, Error>>()?,
             http,
+            tcp: Rc::new(TcpContext::new(&setup.config, counters, shard.drain_signal().clone())),
             balance: setup.config.balance,
             connections_max: setup.connections_max,
             next: Cell::new(setup.id),
-            drain: Signal::default(),
             acceptors: Cell::new(0),
             refusals: Cell::new(0),
             readers: Rc::default(),
@@ -217,7 +216,7 @@ impl Worker {
             }
             self.acceptors.set(self.acceptors.get() + 1);
             self.shard.spawn(async move {
-                worker.accept(&listener, index, worker.drain.wait()).await;
+                worker.accept(&listener, index, worker.shard.draining()).await;
                 // The drain began: what has arrived is still served.
                 for fd in listener.close().await {
                     worker.place(fd, index);
@@ -249,7 +248,7 @@ impl Worker {
                         if !std::mem::replace(&mut is_pausing, true) {
                             log::warn!("shard {}: accepting pauses: {error}", self.shard.id());
                         }
-                        future::or(self.shard.sleep(ACCEPT_PAUSE), self.drain.wait()).await;
+                        future::or(self.shard.sleep(ACCEPT_PAUSE), self.shard.draining()).await;
                     }
                     // The client was gone before it was accepted, and the like: on to the next.
                     _ => log::debug!("shard {}: accept: {error}", self.shard.id()),
@@ -312,11 +311,7 @@ impl Worker {
             self.shard.counters().connections.closed.by(CloseCause::Rejected).add(1);
             return; // dropped, and so closed
         }
-        let service = http1::serve(self.shard.ring().adopt(fd), context, listener);
-        self.shard.spawn(async move {
-            let _reader = readers;
-            service.await;
-        });
+        self.shard.spawn(http1::serve(self.shard.ring().adopt(fd), context, listener, readers));
     }
 
     /// Runs the service of a connection that this shard was counted for.
@@ -325,8 +320,9 @@ impl Worker {
         let counted = CountedConnection { peers: self.shard.peers().clone(), shard: self.shard.id() };
         match &self.services[listener] {
             Service::Stats(_) => unreachable!("those are neither counted nor handed over"),
-            Service::Http => {
-                let service = http1::serve(socket, self.http.clone(), listener);
+            Service::Http => self.shard.spawn(http1::serve(socket, self.http.clone(), listener, counted)),
+            Service::Tcp(handler) => {
+                let service = tcp::serve(socket, handler.clone(), self.tcp.clone());
                 self.shard.spawn(async move {
                     let _counted = counted;
                     service.await;
@@ -337,21 +333,6 @@ impl Worker {
                 self.shard.spawn(async move {
                     let _counted = counted;
                     service.await;
-                });
-            }
-            Service::Tcp(handler) => {
-                let counters = self.shard.counters().clone();
-                let service = handler(TcpConnection::new(socket));
-                counters.connections.active.add(1);
-                let gauge = TcpGauge { counters, cause: CloseCause::Error };
-                self.shard.spawn(async move {
-                    let _counted = counted;
-                    let mut gauge = gauge;
-                    gauge.cause = match service.await {
-                        Ok(()) => CloseCause::ServerClosed,
-                        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => CloseCause::Reset,
-                        Err(_) => CloseCause::Error,
-                    };
                 });
             }
         }
@@ -372,16 +353,25 @@ impl Worker {
             return;
         }
         counters.connections.closed.by(CloseCause::Rejected).add(1);
-        if self.refusals.get() >= REFUSALS_MAX || !matches!(self.services[listener], Service::Http) {
+        let is_http = matches!(self.services[listener], Service::Http);
+        match self.services[listener] {
+            Service::Tcp(_) => counters.tcp.closed.by(CloseCause::Rejected).add(1),
+            Service::Ajp(_) => counters.ajp.closed.by(CloseCause::Rejected).add(1),
+            Service::Http | Service::Stats(_) => {}
+        }
+        if self.refusals.get() >= REFUSALS_MAX {
             return; // dropped, and so closed
         }
-        counters.responses.by_status(503).add(1);
         self.refusals.set(self.refusals.get() + 1);
         let worker = self.clone();
         let mut socket = self.shard.ring().adopt(fd);
         self.shard.spawn(async move {
-            let date = worker.http.date_lines(socket.now_ms()).to_vec();
-            refuse_politely(&mut socket, &date).await;
+            if is_http {
+                worker.shard.counters().responses.by_status(503).add(1);
+                let date = worker.http.date_lines(socket.now_ms()).to_vec();
+                send_refusal(&mut socket, &date);
+            }
+            http1::linger(&mut socket).await;
             worker.refusals.set(worker.refusals.get() - 1);
         });
     }
@@ -393,7 +383,7 @@ impl Worker {
             return;
         }
         self.http.drain();
-        self.drain.set();
+        self.shard.drain_signal().set(self.shard.ring().now_ms());
         self.shard.ring().wake_sockets();
         let worker = self.clone();
         self.shard.spawn(async move {
@@ -407,7 +397,7 @@ impl Worker {
     }
 }
 
-async fn refuse_politely(socket: &mut Socket, date: &[u8]) {
+fn send_refusal(socket: &mut Socket, date: &[u8]) {
     let body = "too many connections; try again later\n";
     let mut out = Outgoing::default();
     out.buf.extend_from_slice(b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n");
@@ -417,7 +407,6 @@ async fn refuse_politely(socket: &mut Socket, date: &[u8]) {
             .as_bytes(),
     );
     socket.send(&mut out);
-    http1::linger(socket).await;
 }
 
 /// Takes a connection from its shard's count when its task ends, in whatever way.
@@ -445,47 +434,5 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
-    }
-}
-
-struct TcpGauge {
-    counters: Rc<Counters>,
-    cause: CloseCause,
-}
-
-impl Drop for TcpGauge {
-    fn drop(&mut self) {
-        self.counters.connections.active.sub(1);
-        self.counters.connections.closed.by(self.cause).add(1);
-    }
-}
-
-/// Set once; wakes all who wait.
-#[derive(Default)]
-struct Signal {
-    is_set: Cell<bool>,
-    wakers: RefCell<Vec<Waker>>,
-}
-
-impl Signal {
-    fn set(&self) {
-        self.is_set.set(true);
-        for waker in self.wakers.take() {
-            waker.wake();
-        }
-    }
-
-    async fn wait(&self) {
-        poll_fn(|cx| {
-            if self.is_set.get() {
-                return Poll::Ready(());
-            }
-            let mut wakers = self.wakers.borrow_mut();
-            if !wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
-                wakers.push(cx.waker().clone());
-            }
-            Poll::Pending
-        })
-        .await;
     }
 }

@@ -8,6 +8,7 @@ use common::{
     server::Server,
 };
 use std::{
+    io::{ErrorKind, Read},
     net::SocketAddr,
     process::{Command, Stdio},
     thread,
@@ -47,15 +48,28 @@ fn echo_port_reads_once_writes_the_same_and_closes() {
     check(b"GET /\r\n\r\n");
     check(b"x");
     check(&[0; 1024]);
-    // More than it reads: the beginning comes back, or the close meets what was not read and is a reset.
+    // One more than it reads: the beginning comes back, and nothing after it.
     let mut connection = Raw::connect(echo);
-    connection.send([b'y'; 1024]);
-    connection.send([b'z'; 1024]);
+    let mut sent = [b'y'; 1025];
+    sent[1024] = b'z';
+    connection.send(sent);
     assert_eq!(connection.octets(1024), [b'y'; 1024]);
+    match connection.stream().read(&mut [0; 1]) {
+        Ok(count) => assert_eq!(count, 0),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "it met the close"),
+    }
     // Nothing sent, nothing comes back.
     let mut connection = Raw::connect(echo);
     connection.finish_sending();
     assert_eq!(connection.until_close(), b"");
+    wait_until("all are counted", || {
+        let seen: serde_json::Value = serde_json::from_slice(&get(server.http, "/__stats").body).expect("JSON");
+        let tcp = &seen["total"]["tcp"];
+        let bytes = 9 + 1 + 1024 + 1024;
+        (&tcp["accepted"], &tcp["active"], &tcp["received"], &tcp["sent"])
+            == (&5.into(), &0.into(), &bytes.into(), &bytes.into())
+            && (&tcp["closed"]["server_closed"], &tcp["closed"]["peer_closed"]) == (&4.into(), &1.into())
+    });
     // HTTP is served beside it.
     assert_eq!(get(server.http, "/yo").body, b"Hey!");
 }
@@ -79,6 +93,22 @@ fn echo_port_serves_a_thousand_at_once() {
         let seen: serde_json::Value = serde_json::from_slice(&get(server.http, "/__stats").body).expect("JSON");
         seen["total"]["connections"]["active"].as_u64() <= Some(1)
     });
+}
+
+#[test]
+fn churn_of_the_demo_client_has_no_error() {
+    let mut server = Server::start(&["--echo", "127.0.0.1:0"]);
+    let line = server.await_line(|line| line.starts_with("echoing on "));
+    let url = format!("tcp://{}", &line["echoing on ".len()..]);
+    let load = ["-c", "100", "-n", "4000", "--no-keepalive", "--batch", "auto", "--json", "--quiet", &url];
+    let done = Command::new(env!("CARGO_BIN_EXE_everycore")).arg("bench").args(load).output().expect("it starts");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let seen: serde_json::Value = serde_json::from_slice(&done.stdout).expect("JSON");
+    assert_eq!((&seen["answers"], &seen["failures"]), (&4000.into(), &0.into()), "{seen:#}");
+    assert_eq!((&seen["load"]["batch"], &seen["connections"]["opened"]), (&10.into(), &4000.into()));
+    assert_eq!(seen["bytes"]["body"], 4000 * "GET /\r\n\r\n".len());
+    let latency = &seen["latency"];
+    assert!(latency["count"] == 4000 && latency["min_ns"].as_u64() > Some(0), "{latency:#}");
 }
 
 #[test]
@@ -165,4 +195,29 @@ fn wrk_finds_every_connection_served_at_four_hundred() {
     let url = format!("http://{}/yo", server.http);
     let Some(text) = run("wrk", &["-t2", "-c400", "-d1s", &url]) else { return };
     assert!(!text.contains("Socket errors") && !text.contains("Non-2xx"), "{text}");
+}
+
+#[test]
+fn thousands_of_kept_connections_are_counted_alike_by_client_and_server() {
+    let limits = everycore::ring::rlimit::raise_limits().expect("limits can be read"); // wrk inherits them
+    for (count, shards) in [(5000, "1"), (7000, "2")] {
+        if limits.nofile.soft < count + 256 {
+            println!("skipped: {count} connections need more than {} files", limits.nofile.soft);
+            continue;
+        }
+        let mut command = Command::new(env!("CARGO_BIN_EXE_everycore"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--pin", "off", "--shards", shards]);
+        let server = Server::launch(command);
+        let url = format!("http://{}/small", server.http);
+        let load = ["-t2", &format!("-c{count}"), "-d3s", "--timeout", "60s", &url];
+        let Some(text) = run("wrk", &load) else { return };
+        assert!(!text.contains("Socket errors") && !text.contains("Non-2xx"), "{text}");
+        let line = text.lines().find(|line| line.contains(" requests in ")).expect("wrk says how many");
+        let counted: u64 = line.split_whitespace().next().and_then(|n| n.parse().ok()).expect("a number");
+        let seen: serde_json::Value = serde_json::from_slice(&get(server.http, "/__stats").body).expect("JSON");
+        let served = seen["total"]["requests"].as_u64().expect("a number") - 1;
+        assert!((counted..=counted + count).contains(&served), "wrk counted {counted}, the server {served}");
+        let accepted = seen["total"]["connections"]["accepted"].as_u64().expect("a number");
+        assert!((count..=count + 2).contains(&accepted), "{accepted} connections for {count}: each is kept");
+    }
 }

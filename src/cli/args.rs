@@ -142,6 +142,9 @@ pub struct ServeArgs {
     #[arg(long, short, value_name = "ADDR", env = "EVERYCORE_LISTEN", value_delimiter = ',')]
     #[arg(default_value = "127.0.0.1:8080", help_heading = LISTENING)]
     pub listen: Vec<Address>,
+    /// Static files, in place of the demo.
+    #[command(flatten)]
+    pub site: super::site::SiteArgs,
     /// Serve TCP echo at this address too, or at this port of 127.0.0.1; may come again, or as a list with commas
     #[arg(long, value_name = "ADDR|PORT", env = "EVERYCORE_ECHO", value_delimiter = ',')]
     #[arg(value_parser = address_or_port, help_heading = LISTENING)]

@@ -8,6 +8,7 @@ mod fetch;
 mod healthcheck;
 mod seccomp;
 mod serve;
+pub mod site;
 mod top;
 
 use self::args::{Cli, Command, exit};

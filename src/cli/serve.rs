@@ -1,20 +1,27 @@
-//! `everycore serve`: says what it starts, serves the demo, ends with a code.
+//! `everycore serve`: says what it starts, serves files or the demo, ends with a code.
 
-use super::args::{ServeArgs, exit};
+use super::{
+    args::{ServeArgs, exit},
+    site::{Mount, SitePlan},
+};
 use crate::{
     Error, Running, Server, TcpConnection,
     config::{Address, ServerConfig},
     demo,
-    limits::{ECHO_ONCE_BYTES_MAX, ECHO_ONCE_TIMEOUT},
+    limits::ECHO_ONCE_BYTES_MAX,
 };
-use futures_lite::{AsyncReadExt, AsyncWriteExt, future};
+use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use std::{
     io::{self, Write},
     process::ExitCode,
 };
 
-pub(super) fn run(args: ServeArgs) -> ExitCode {
+pub(super) fn run(mut args: ServeArgs) -> ExitCode {
     super::log_to_stderr();
+    let site = match SitePlan::new(std::mem::take(&mut args.site)) {
+        Ok(site) => site,
+        Err(error) => return fail(exit::USAGE, &error),
+    };
     let config = match ServerConfig::try_from(args) {
         Ok(config) => config,
         Err(error) => {
@@ -24,10 +31,11 @@ pub(super) fn run(args: ServeArgs) -> ExitCode {
         }
     };
     let others = (config.echo.len(), config.ajp.len());
-    match start(config) {
+    let mounts = site.as_ref().map(|site| site.mounts().to_vec()).unwrap_or_default();
+    match start(config, site) {
         Err(error) => fail(code(&error), &error),
         Ok(running) => {
-            let _ = announce(&running, others); // nobody reads it: no reason not to serve
+            let _ = announce(&running, others, &mounts); // nobody reads it: no reason not to serve
             if let Some(warning) = running.preflight().memlock.warning() {
                 super::tell(format_args!("warning: {warning}"));
             }
@@ -42,32 +50,23 @@ pub(super) fn run(args: ServeArgs) -> ExitCode {
     }
 }
 
-fn start(config: ServerConfig) -> Result<Running, Error> {
+fn start(config: ServerConfig, site: Option<SitePlan>) -> Result<Running, Error> {
     let mut server = Server::new(config.clone()).handle_signals().systemd();
     for address in &config.echo {
-        server = server.tcp(address, |shard| {
-            move |connection| {
-                let timeout = shard.sleep(ECHO_ONCE_TIMEOUT);
-                future::or(echo_once(connection), async {
-                    timeout.await;
-                    Err(io::ErrorKind::TimedOut.into())
-                })
-            }
-        });
+        server = server.tcp(address, |_shard| echo_once);
     }
-    server.start(|_| demo::router())
+    server.start(move |_| site.as_ref().map_or_else(demo::router, SitePlan::router))
 }
 
 /// Reads once, writes the same back, closes: the server of the concurrency demo that this one was measured against.
 async fn echo_once(mut connection: TcpConnection) -> io::Result<()> {
     let mut buffer = [0; ECHO_ONCE_BYTES_MAX];
     let count = connection.read(&mut buffer).await?;
-    connection.write_all(&buffer[..count]).await?;
-    connection.flush().await
+    connection.write_all(&buffer[..count]).await
 }
 
-/// One line each: addresses (`http` ones first, then those of the echo and of AJP), shards, engine, limits.
-fn announce(running: &Running, (echo, ajp): (usize, usize)) -> io::Result<()> {
+/// One line each: addresses (`http` ones first, then those of the echo and of AJP), directories, shards, engine, limits.
+fn announce(running: &Running, (echo, ajp): (usize, usize), mounts: &[Mount]) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let http = running.addresses().len() - echo - ajp;
     for (index, address) in running.addresses().iter().enumerate() {
@@ -82,6 +81,9 @@ fn announce(running: &Running, (echo, ajp): (usize, usize)) -> io::Result<()> {
         Some(Address::Tcp(address)) => println!("stats on http://{address}"),
         Some(address) => println!("stats on {address}"),
         None => {}
+    }
+    for Mount { path, root } in mounts {
+        writeln!(out, "files of {} at {path}", root.display())?;
     }
     let checked = running.preflight();
     writeln!(out, "shards: {}", running.plan())?;

@@ -10,9 +10,13 @@
 
 mod body;
 mod chunked;
+mod coding;
+mod conditional;
 mod date;
 mod diagnose;
+mod fields;
 mod head;
+mod range;
 #[cfg(test)]
 mod reference;
 mod reject;
@@ -24,10 +28,14 @@ mod target;
 
 pub use body::{Body, BodyError, Feed, FieldPairs};
 pub use chunked::{Chunk, ChunkedDecoder, ChunkedLimits};
+pub use coding::{AcceptedCodings, Coding};
+pub use conditional::{Conditions, Validators, Verdict};
 pub use date::DateCache;
+pub(crate) use fields::ReadyFields;
 pub use head::{Framing, Head, HeadLimits, Version};
 pub use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+pub use range::{Selected, select_ranges};
 pub use reject::Reject;
-pub use request::{ConnAddrs, ConnInfo, Params, PeerAddr, PooledHead, Request, RequestBuilder};
+pub use request::{AddrBook, ConnAddrs, ConnInfo, Params, PeerAddr, PooledHead, Request, RequestBuilder};
 pub use response::{BodyFraming, Encoding, Response, encode_chunk_prefix, encode_head};
 pub use target::TargetForm;

@@ -37,14 +37,20 @@ pub struct Request {
 }
 
 /// The two ends of the connection that a request came on; shared by its requests.
-#[derive(Default)]
 pub struct ConnInfo {
     /// Boxed, since most requests never ask and every connection has a `ConnInfo`.
     addrs: OnceCell<Box<ConnAddrs>>,
-    listener: usize,
+    book: Option<(Rc<dyn AddrBook>, u64)>,
+    body_bytes_max: usize,
+    listener: u32,
     is_tls: bool,
-    body_bytes_max: Option<usize>,
-    look_up: Option<Box<dyn Fn() -> ConnAddrs>>,
+}
+
+impl Default for ConnInfo {
+    fn default() -> Self {
+        let body_bytes_max = limits::BODY_BUFFERED_BYTES_MAX;
+        ConnInfo { addrs: OnceCell::new(), book: None, body_bytes_max, listener: 0, is_tls: false }
+    }
 }
 
 /// The addresses of both ends, as far as they are known.
@@ -63,13 +69,18 @@ impl ConnInfo {
     }
 
     /// Addresses that are looked up (a system call each) when somebody asks first.
-    pub fn looked_up(look_up: impl Fn() -> ConnAddrs + 'static) -> Self {
-        ConnInfo { look_up: Some(Box::new(look_up)), ..ConnInfo::default() }
+    pub fn looked_up(book: Rc<dyn AddrBook>, key: u64) -> Self {
+        ConnInfo { book: Some((book, key)), ..ConnInfo::default() }
+    }
+
+    /// Whether the addresses are known by now, so that it is worth keeping.
+    pub(crate) fn has_addrs(&self) -> bool {
+        self.addrs.get().is_some()
     }
 
     /// The same, as accepted by the server's listener of this number.
     pub fn on_listener(self, listener: usize) -> Self {
-        ConnInfo { listener, ..self }
+        ConnInfo { listener: listener as u32, ..self }
     }
 
     /// The same, of a client that came by TLS, or did not.
@@ -84,23 +95,30 @@ impl ConnInfo {
 
     /// The same, with another bound than the default on bodies that are collected.
     pub fn with_body_bytes_max(self, max: usize) -> Self {
-        ConnInfo { body_bytes_max: Some(max), ..self }
+        ConnInfo { body_bytes_max: max, ..self }
     }
 
     /// Bytes of a body that a handler collects at most.
     pub fn body_bytes_max(&self) -> usize {
-        self.body_bytes_max.unwrap_or(limits::BODY_BUFFERED_BYTES_MAX)
+        self.body_bytes_max
     }
 
     /// Which of the server's listeners accepted the connection, from 0 in the order they were named.
     pub fn listener(&self) -> usize {
-        self.listener
+        self.listener as usize
     }
 
     /// The addresses.
     pub fn addrs(&self) -> ConnAddrs {
-        **self.addrs.get_or_init(|| Box::new(self.look_up.as_ref().map(|look_up| look_up()).unwrap_or_default()))
+        let look_up = || self.book.as_ref().map(|(book, key)| book.addrs(*key)).unwrap_or_default();
+        **self.addrs.get_or_init(|| Box::new(look_up()))
     }
+}
+
+/// Who knows the addresses of connections, by a key that is its own.
+pub trait AddrBook {
+    /// The addresses; none if the connection is gone.
+    fn addrs(&self, key: u64) -> ConnAddrs;
 }
 
 impl fmt::Debug for ConnInfo {

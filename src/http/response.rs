@@ -3,8 +3,9 @@
 //! For: what a handler returns, and the bytes of its head. Framing is decided here alone: a handler's
 //! own Content-Length, Transfer-Encoding or Connection can neither repeat ours nor lie. Not for: sending. Floor 1.
 
-use super::{Body, BodyError, HeaderName, HeaderValue, Reject, StatusCode, Version};
+use super::{Body, BodyError, HeaderName, HeaderValue, ReadyFields, Reject, StatusCode, Version};
 use http::header;
+use std::rc::Rc;
 
 /// What a handler answers with. Small to move; without extra fields it owns no heap beyond its body.
 ///
@@ -18,16 +19,25 @@ use http::header;
 pub struct Response {
     status: StatusCode,
     content_type: ContentType,
-    headers: Vec<(HeaderName, HeaderValue)>,
+    fields: Fields,
     /// What a handler stated; used only where no body says otherwise (HEAD, 304).
     stated_length: Option<u64>,
     is_closing: bool,
     body: Body,
 }
 
+/// The fields beyond Content-Type and framing.
+#[derive(Debug)]
+enum Fields {
+    Own(Vec<(HeaderName, HeaderValue)>),
+    /// Shared with other answers until one is added.
+    Ready(Rc<ReadyFields>),
+}
+
 /// The common ones are precomputed lines.
 #[derive(Debug)]
 enum ContentType {
+    /// None, or that of the ready fields.
     None,
     Text,
     Html,
@@ -86,7 +96,20 @@ impl Response {
     }
 
     fn with_body(status: StatusCode, content_type: ContentType, body: Body) -> Response {
-        Response { status, content_type, headers: Vec::new(), stated_length: None, is_closing: false, body }
+        let fields = Fields::Own(Vec::new());
+        Response { status, content_type, fields, stated_length: None, is_closing: false, body }
+    }
+
+    /// An answer with fields that others have, too: costs no allocation.
+    pub(crate) fn ready(status: StatusCode, fields: &Rc<ReadyFields>, body: Body) -> Response {
+        let answer = Response::with_body(status, ContentType::None, body);
+        Response { fields: Fields::Ready(fields.clone()), ..answer }
+    }
+
+    /// The same answer, which states the length of a body that it does not have: to HEAD.
+    pub(crate) fn with_stated_length(mut self, length: u64) -> Response {
+        self.stated_length = Some(length);
+        self
     }
 
     /// The same answer with another status.
@@ -124,10 +147,24 @@ impl Response {
                 self.is_closing |= options.any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"));
             }
             header::DATE | header::SERVER => {
-                self.headers.retain(|(other, _)| *other != name);
-                self.headers.push((name, value));
+                let fields = self.own_fields();
+                fields.retain(|(other, _)| *other != name);
+                fields.push((name, value));
             }
-            _ => self.headers.push((name, value)),
+            _ => self.own_fields().push((name, value)),
+        }
+    }
+
+    fn own_fields(&mut self) -> &mut Vec<(HeaderName, HeaderValue)> {
+        if let Fields::Ready(ready) = &self.fields {
+            if let (ContentType::None, Some(value)) = (&self.content_type, ready.content_type()) {
+                self.content_type = ContentType::Other(value.clone());
+            }
+            self.fields = Fields::Own(ready.pairs().to_vec());
+        }
+        match &mut self.fields {
+            Fields::Own(fields) => fields,
+            Fields::Ready(_) => unreachable!("made own above"),
         }
     }
 
@@ -141,13 +178,16 @@ impl Response {
         if name == "content-type" {
             return self.content_type();
         }
-        self.headers.iter().find(|(other, _)| other.as_str() == name).map(|(_, value)| value.as_bytes())
+        self.headers().iter().find(|(other, _)| other.as_str() == name).map(|(_, value)| value.as_bytes())
     }
 
     /// The media type.
     pub fn content_type(&self) -> Option<&[u8]> {
         match &self.content_type {
-            ContentType::None => None,
+            ContentType::None => match &self.fields {
+                Fields::Ready(ready) => ready.content_type().map(HeaderValue::as_bytes),
+                Fields::Own(_) => None,
+            },
             ContentType::Text => Some(b"text/plain; charset=utf-8"),
             ContentType::Html => Some(b"text/html; charset=utf-8"),
             ContentType::Json => Some(b"application/json"),
@@ -157,7 +197,10 @@ impl Response {
 
     /// The fields beyond Content-Type and framing, in the order they will go out.
     pub fn headers(&self) -> &[(HeaderName, HeaderValue)] {
-        &self.headers
+        match &self.fields {
+            Fields::Own(fields) => fields,
+            Fields::Ready(ready) => ready.pairs(),
+        }
     }
 
     /// Whether the handler asked for the connection to be closed (`Connection: close`).
@@ -254,10 +297,13 @@ pub fn encode_head(out: &mut Vec<u8>, response: &Response, how: &Encoding<'_>) -
     let framing = framing(response, how.version);
     encode_status_and_type(out, response);
     encode_framing(out, response, how, framing);
-    if response.headers.is_empty() {
-        out.extend_from_slice(how.server_and_date);
-    } else {
-        encode_fields(out, response, how);
+    match &response.fields {
+        Fields::Own(fields) if fields.is_empty() => out.extend_from_slice(how.server_and_date),
+        Fields::Own(fields) => encode_fields(out, fields, how),
+        Fields::Ready(ready) => {
+            out.extend_from_slice(how.server_and_date);
+            out.extend_from_slice(ready.lines());
+        }
     }
     let close = !how.keep_alive || response.is_closing || framing == BodyFraming::UntilClose;
     match (close, how.version) {
@@ -305,7 +351,13 @@ fn encode_status_and_type(out: &mut Vec<u8>, response: &Response) {
         }
     }
     match &response.content_type {
-        ContentType::None => {}
+        ContentType::None => {
+            if let Fields::Ready(ready) = &response.fields
+                && let Some(value) = ready.content_type()
+            {
+                encode_field(out, "content-type", value.as_bytes());
+            }
+        }
         ContentType::Text => out.extend_from_slice(TEXT),
         ContentType::Html => out.extend_from_slice(HTML),
         ContentType::Json => out.extend_from_slice(JSON),
@@ -331,8 +383,8 @@ fn encode_framing(out: &mut Vec<u8>, response: &Response, how: &Encoding<'_>, fr
 }
 
 /// The handler's fields, and those of our lines that no field of its replaces.
-fn encode_fields(out: &mut Vec<u8>, response: &Response, how: &Encoding<'_>) {
-    let has = |wanted: &HeaderName| response.headers.iter().any(|(name, _)| name == wanted);
+fn encode_fields(out: &mut Vec<u8>, fields: &[(HeaderName, HeaderValue)], how: &Encoding<'_>) {
+    let has = |wanted: &HeaderName| fields.iter().any(|(name, _)| name == wanted);
     match (has(&header::SERVER), has(&header::DATE)) {
         (false, false) => out.extend_from_slice(how.server_and_date),
         (server, date) => {
@@ -344,14 +396,14 @@ fn encode_fields(out: &mut Vec<u8>, response: &Response, how: &Encoding<'_>) {
             }
         }
     }
-    for (name, value) in &response.headers {
+    for (name, value) in fields {
         encode_field(out, name.as_str(), value.as_bytes());
     }
 }
 
 /// `name: value` with the name's words capitalised: one style, and `ab` and other old clients
 /// look for `Content-Length` and the like letter by letter.
-fn encode_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+pub(super) fn encode_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     let start = out.len();
     out.extend_from_slice(name.as_bytes());
     let mut after_dash = true;
@@ -565,5 +617,25 @@ mod tests {
             encode_chunk_prefix(&mut out, len);
             assert_eq!(out, expected.as_bytes(), "{len}");
         }
+    }
+
+    #[test]
+    fn ready_fields_are_shared_until_one_is_added() {
+        let ready = ReadyFields::new(vec![
+            (header::CONTENT_TYPE, HeaderValue::from_static("image/png")),
+            (header::ETAG, HeaderValue::from_static("\"1\"")),
+        ]);
+        let answer = || Response::ready(StatusCode::OK, &ready, Body::from("x"));
+        let ok = "HTTP/1.1 200 OK\r\nContent-Type: image/png\r\nContent-Length: 1\r\nS: d\r\nEtag: \"1\"\r\n";
+        check(&answer(), &HTTP11, BodyFraming::Length(1), ok);
+        assert_eq!(answer().content_type(), Some(&b"image/png"[..]));
+        assert_eq!(answer().header("etag"), Some(&b"\"1\""[..]));
+        let more = answer().with_header("a", "b");
+        check(&more, &HTTP11, BodyFraming::Length(1), &format!("{ok}A: b\r\n"));
+        let other = answer().with_header("content-type", "a/b");
+        check(&other, &HTTP11, BodyFraming::Length(1), &ok.replace("image/png", "a/b"));
+        let head = Response::ready(StatusCode::OK, &ready, Body::empty()).with_stated_length(7);
+        check(&head, &HEAD, BodyFraming::None, &ok.replace("Length: 1", "Length: 7"));
+        assert_eq!(Rc::strong_count(&ready), 3, "those without a field of their own, and ours");
     }
 }

@@ -92,7 +92,7 @@ fn check_coding(value: &[u8]) -> Result<(), Reject> {
 }
 
 /// The elements of a comma-separated list without the white space around them; empty ones too.
-fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(super) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&b| b == b',').map(trim)
 }
 

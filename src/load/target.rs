@@ -101,6 +101,11 @@ impl fmt::Display for LoadError {
                     write!(f, "connection to {address} refused: is the server running, and listening there?")
                 }
                 io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => write!(f, "connecting to {address} timed out"),
+                io::ErrorKind::AddrNotAvailable => write!(
+                    f,
+                    "no local address and port to connect to {address} from: if earlier connections hold them, wait a minute, or \
+                     widen net.ipv4.ip_local_port_range"
+                ),
                 _ => write!(f, "cannot connect to {address}: {source}"),
             },
             LoadError::Descriptors { needed, allowed } => write!(
@@ -285,6 +290,13 @@ mod tests {
         drop(listener);
         let error = Address::find(&url, None, Duration::from_secs(5)).unwrap_err().to_string();
         assert!(error.contains("refused") && error.contains("is the server running"), "{error}");
+    }
+
+    #[test]
+    fn exhausted_ports_are_told_with_their_cure() {
+        let source = io::Error::from_raw_os_error(libc::EADDRNOTAVAIL);
+        let error = LoadError::Connect { address: "h:7".into(), source }.to_string();
+        assert!(error.contains("h:7") && error.contains("widen net.ipv4.ip_local_port_range"), "{error}");
     }
 
     #[test]

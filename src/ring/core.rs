@@ -3,11 +3,14 @@
 //! Ownership: memory that the kernel may touch (send buffers, vectors, the buffer ring, timespecs) lives
 //! here, in slots that are freed only when every completion that names them is in. Tasks hold keys, never memory.
 
+mod files;
 mod ops;
 
+pub(super) use self::files::opened;
 use super::{
     RingOptions,
     buffers::Buffers,
+    file::Job,
     probe::open_ring,
     sock::{Recv, Sock},
     token::{Generation, Op, Token},
@@ -96,6 +99,7 @@ pub(super) struct Core {
     socks: Vec<Sock>,
     free: Vec<u32>,
     pub(super) listens: slab::Slab<Listen>,
+    pub(super) jobs: slab::Slab<Job>,
     pub(super) wheel: Wheel<Timer>,
     /// Entries that found the submission queue full.
     overflow: VecDeque<squeue::Entry>,
@@ -146,6 +150,7 @@ impl Core {
             socks: Vec::new(),
             free: Vec::new(),
             listens: slab::Slab::new(),
+            jobs: slab::Slab::new(),
             wheel: Wheel::new(0),
             overflow: VecDeque::new(),
             wakes: Vec::new(),
@@ -185,7 +190,7 @@ impl Core {
     }
 
     /// Queues an operation that completes silently unless it fails, and whose failure means nothing.
-    fn push_untracked(&mut self, entry: squeue::Entry, op: Op) {
+    pub(super) fn push_untracked(&mut self, entry: squeue::Entry, op: Op) {
         self.push_silent(entry.flags(squeue::Flags::SKIP_SUCCESS).user_data(Token::single(op).encode()));
         super::tasks::wake_parked_driver();
     }
@@ -199,8 +204,8 @@ impl Core {
     }
 
     fn try_push(&mut self, entry: &squeue::Entry) -> bool {
-        // SAFETY: what the entry points to (send buffers, vectors, timespecs, the bell word) is owned by
-        // this core, in a slot or box that stays until the operation's last completion is in.
+        // SAFETY: what the entry points to (send buffers, vectors, paths, read buffers, timespecs, the bell word) is
+        // owned by this core, in a slot or box that stays until the operation's last completion is in.
         unsafe { self.ring.submission().push(entry).is_ok() }
     }
 
@@ -292,6 +297,10 @@ impl Core {
             Op::Accept => {
                 self.stats.events += 1;
                 self.on_accept(token, result, has_more);
+            }
+            Op::File => {
+                self.stats.events += 1;
+                self.on_file(token, result);
             }
             Op::Tick => {
                 self.stats.ticks += 1;
@@ -437,6 +446,7 @@ impl Drop for Core {
         if !self.drain() {
             // The kernel may still write to these: lose the memory rather than free it.
             mem::forget(mem::take(&mut self.socks));
+            mem::forget(mem::take(&mut self.jobs));
             mem::forget(mem::take(&mut self.tick));
             mem::forget(mem::take(&mut self.park));
             mem::forget(mem::take(&mut self.bell));

@@ -14,6 +14,7 @@ mod clock;
 mod core;
 mod doorbell;
 mod driver;
+mod file;
 mod interest;
 pub mod listen;
 mod listener;
@@ -34,6 +35,7 @@ pub use self::{
     clock::{ThreadTime, process_cpu_ns},
     core::RingStats,
     doorbell::Doorbell,
+    file::{File, Opening, Reading},
     interest::HandlerWait,
     listener::{AcceptQueue, Listener},
     sleep::Sleep,

@@ -301,7 +301,7 @@ impl Sock {
         let sending = &mut self.sending;
         sending.is_in_flight = false;
         if is_sent {
-            sending.out.answered.record(at_ns, service_times);
+            sending.out.record_answered(at_ns, service_times);
         }
         give_buffer(mem::take(&mut sending.out.buf));
         sending.out.clear();

@@ -1,8 +1,8 @@
 //! Sockets of the ring as futures: the [`Transport`] services use, and futures-io for everybody else. Floor 3.
 
-use super::{Ring, interest, token::Generation};
+use super::{Inner, Ring, interest, token::Generation};
 use crate::{
-    http::{ConnAddrs, ConnInfo, PeerAddr},
+    http::{AddrBook, ConnAddrs, ConnInfo, PeerAddr},
     transport::{Outgoing, Phase, Transport, take_buffer},
 };
 use futures_io::{AsyncRead, AsyncWrite};
@@ -60,6 +60,11 @@ impl Socket {
     /// Our address on this connection; none on a unix socket. A system call.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         SockRef::from(&self.as_fd()).local_addr().ok()?.as_socket()
+    }
+
+    /// Whether bytes that were handed over are not all with the kernel.
+    pub(crate) fn is_sending(&self) -> bool {
+        self.ring.core().sock(self.slot).sent().is_none()
     }
 
     /// Moves received bytes into `into`; `Ok(0)`: the peer sent its end.
@@ -161,22 +166,26 @@ impl Transport for Socket {
     }
 
     fn conn_info(&self) -> ConnInfo {
-        let (ring, slot, generation, fd) = (self.ring.clone(), self.slot, self.generation, self.fd);
-        ConnInfo::looked_up(move || {
-            // A request may outlive its connection, and the number may be another's by then.
-            if !ring.core().sock(slot).is_open(generation) {
-                return ConnAddrs::default();
-            }
-            // SAFETY: the slot is open in the same generation, so the descriptor is.
-            let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-            let end = |address: io::Result<socket2::SockAddr>| match address {
-                Ok(address) if address.is_unix() => Some(PeerAddr::Unix),
-                Ok(address) => address.as_socket().map(PeerAddr::Ip),
-                Err(_) => None,
-            };
-            let socket = SockRef::from(&fd);
-            ConnAddrs { peer: end(socket.peer_addr()), local: end(socket.local_addr()) }
-        })
+        ConnInfo::looked_up(self.ring.0.clone(), u64::from(self.slot) << 32 | u64::from(self.generation))
+    }
+}
+
+/// Keys are slot and generation: a request may outlive its connection, and the slot may be another's by then.
+impl AddrBook for Inner {
+    fn addrs(&self, key: u64) -> ConnAddrs {
+        let fd = match self.core.borrow_mut().sock((key >> 32) as u32) {
+            sock if sock.is_open(key as Generation) => sock.raw_fd(),
+            _ => return ConnAddrs::default(),
+        };
+        // SAFETY: the slot is open in the same generation, so the descriptor is, and nothing here closes it.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        let end = |address: io::Result<socket2::SockAddr>| match address {
+            Ok(address) if address.is_unix() => Some(PeerAddr::Unix),
+            Ok(address) => address.as_socket().map(PeerAddr::Ip),
+            Err(_) => None,
+        };
+        let socket = SockRef::from(&fd);
+        ConnAddrs { peer: end(socket.peer_addr()), local: end(socket.local_addr()) }
     }
 }
 

@@ -13,16 +13,24 @@ use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,
     future::Future,
+    marker::PhantomData,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
-    rc::Rc,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll, Waker},
 };
 
 thread_local! {
     /// The queue of the shard that runs on this thread, if one does.
-    static READY: Ready = const { Ready { owner: Cell::new(0), queue: RefCell::new(VecDeque::new()), driver: RefCell::new(None) } };
+    static READY: Ready = const {
+        Ready {
+            owner: Cell::new(0),
+            queue: RefCell::new(VecDeque::new()),
+            driver: RefCell::new(None),
+            live: RefCell::new(Slab::new()),
+            panics: Cell::new(0),
+        }
+    };
 }
 
 struct Ready {
@@ -31,6 +39,10 @@ struct Ready {
     queue: RefCell<VecDeque<Runnable>>,
     /// The driver's waker while it is parked; taken by the first wake.
     driver: RefCell<Option<Waker>>,
+    /// A waker of every unfinished task, so that all can be dropped at the end.
+    live: RefCell<Slab<Option<Waker>>>,
+    /// Panics that escaped a task.
+    panics: Cell<u64>,
 }
 
 /// What wakers on other threads reach.
@@ -42,10 +54,8 @@ struct Remote {
 /// Spawns and runs the tasks of one shard.
 pub(super) struct Tasks {
     remote: Arc<Remote>,
-    /// A waker of every unfinished task, so that all can be dropped at the end.
-    live: Rc<RefCell<Slab<Option<Waker>>>>,
-    /// Panics that escaped a task.
-    panics: Rc<Cell<u64>>,
+    /// What is its own is its thread's: it must not leave it.
+    thread: PhantomData<*const ()>,
 }
 
 impl Tasks {
@@ -56,15 +66,15 @@ impl Tasks {
         READY.with(|ready| {
             assert_eq!(ready.owner.get(), 0, "one shard a thread");
             ready.owner.set(Arc::as_ptr(&remote).addr());
+            ready.panics.set(0);
         });
-        Tasks { remote, live: Rc::default(), panics: Rc::default() }
+        Tasks { remote, thread: PhantomData }
     }
 
     /// Queues `future`. It is dropped at the shard's end if it has not finished by then.
     pub(super) fn spawn(&self, future: impl Future<Output = ()> + 'static) {
-        let index = self.live.borrow_mut().insert(None);
-        let entry = Entry { index, live: self.live.clone(), panics: self.panics.clone() };
-        let tracked = Tracked { future: Some(future), entry };
+        let index = READY.with(|ready| ready.live.borrow_mut().insert(None));
+        let tracked = Tracked { future: Some(future), entry: Entry(index) };
         let remote = self.remote.clone();
         let schedule = move |runnable: Runnable| {
             READY.with(|ready| {
@@ -78,7 +88,7 @@ impl Tasks {
             });
         };
         let (runnable, task) = async_task::spawn_local(tracked, schedule);
-        self.live.borrow_mut()[index] = Some(runnable.waker());
+        READY.with(|ready| ready.live.borrow_mut()[index] = Some(runnable.waker()));
         runnable.schedule();
         task.detach();
     }
@@ -95,7 +105,7 @@ impl Tasks {
         for ran in 0..max {
             let Some(runnable) = READY.with(|ready| ready.queue.borrow_mut().pop_front()) else { return ran };
             if catch_unwind(AssertUnwindSafe(|| runnable.run())).is_err() {
-                self.panics.set(self.panics.get() + 1);
+                count_panic();
             }
         }
         max
@@ -106,7 +116,7 @@ impl Tasks {
     }
 
     pub(super) fn panics(&self) -> u64 {
-        self.panics.get()
+        READY.with(|ready| ready.panics.get())
     }
 
     /// Registers the driver to be woken by the next local wake or queued operation.
@@ -126,7 +136,8 @@ impl Tasks {
     /// Drops every task, running none. Destructors run here, inside the driver.
     pub(super) fn drop_all(&self) {
         loop {
-            let wakers: Vec<Waker> = self.live.borrow().iter().filter_map(|(_, waker)| waker.clone()).collect();
+            let wakers: Vec<Waker> =
+                READY.with(|ready| ready.live.borrow().iter().filter_map(|(_, waker)| waker.clone()).collect());
             wakers.into_iter().for_each(Waker::wake);
             self.take_remote();
             let doomed = READY.with(|ready| std::mem::take(&mut *ready.queue.borrow_mut()));
@@ -157,16 +168,16 @@ fn wake_driver(ready: &Ready) {
     }
 }
 
-/// The task's place in [`Tasks::live`]; given back when the task's future is dropped.
-struct Entry {
-    index: usize,
-    live: Rc<RefCell<Slab<Option<Waker>>>>,
-    panics: Rc<Cell<u64>>,
+fn count_panic() {
+    READY.with(|ready| ready.panics.set(ready.panics.get() + 1));
 }
+
+/// The task's place in [`Ready::live`]; given back when the task's future is dropped, which is on its shard's thread.
+struct Entry(usize);
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        let waker = self.live.borrow_mut().remove(self.index);
+        let waker = READY.with(|ready| ready.live.borrow_mut().remove(self.0));
         drop(waker); // outside the borrow: it may be the last reference to the task
     }
 }
@@ -183,8 +194,7 @@ pin_project! {
         fn drop(this: Pin<&mut Self>) {
             let mut this = this.project();
             if catch_unwind(AssertUnwindSafe(|| this.future.set(None))).is_err() {
-                let panics = &this.entry.panics;
-                panics.set(panics.get() + 1);
+                count_panic();
             }
         }
     }
@@ -202,7 +212,11 @@ impl<F: Future<Output = ()>> Future for Tracked<F> {
 mod tests {
     use super::*;
     use futures_lite::future;
-    use std::{sync::mpsc, thread};
+    use std::{rc::Rc, sync::mpsc, thread};
+
+    fn live() -> usize {
+        READY.with(|ready| ready.live.borrow().len())
+    }
 
     fn tasks() -> Tasks {
         Tasks::new(Doorbell::new().unwrap())
@@ -222,7 +236,7 @@ mod tests {
         assert_eq!(tasks.run(100), 4);
         assert_eq!(polls.get(), 3);
         assert!(!tasks.has_ready());
-        assert!(tasks.live.borrow().is_empty());
+        assert!(live() == 0);
     }
 
     #[test]
@@ -255,7 +269,7 @@ mod tests {
         assert_eq!(tasks.remote.doorbell.take(), 1);
         tasks.take_remote();
         assert_eq!(tasks.run(10), 1);
-        assert!(tasks.live.borrow().is_empty());
+        assert!(live() == 0);
     }
 
     #[test]
@@ -294,7 +308,7 @@ mod tests {
         assert_eq!(Rc::strong_count(&held), 4);
         tasks.drop_all();
         assert_eq!(Rc::strong_count(&held), 1);
-        assert!(tasks.live.borrow().is_empty());
+        assert!(live() == 0);
     }
 
     #[test]
@@ -315,7 +329,7 @@ mod tests {
         }
         tasks.run(1); // the other one is never polled
         tasks.drop_all();
-        assert!(tasks.live.borrow().is_empty());
+        assert!(live() == 0);
         assert_eq!(tasks.panics(), 2);
     }
 

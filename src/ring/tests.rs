@@ -45,7 +45,9 @@ fn shard_with<T: Send + 'static, F: Future<Output = T> + 'static>(
     .unwrap()
 }
 
-fn shard<T: Send + 'static, F: Future<Output = T> + 'static>(main: impl FnOnce(Ring) -> F + Send + 'static) -> T {
+pub(super) fn shard<T: Send + 'static, F: Future<Output = T> + 'static>(
+    main: impl FnOnce(Ring) -> F + Send + 'static,
+) -> T {
     shard_with(RingOptions::default(), main)
 }
 
@@ -208,6 +210,11 @@ fn kernel_without_repeating_timeouts_is_served_too() {
 
 #[test]
 fn large_transfer_survives_the_high_water_mark() {
+    // Whether the server falls behind its client is up to the scheduler: until it has.
+    assert!((0..100).any(|_| large_transfer().throttles > 0), "the test met no high-water mark");
+}
+
+fn large_transfer() -> super::RingStats {
     let bytes: Vec<u8> = (0..4 << 20).map(|index: u32| (index % 251) as u8).collect();
     let ((), stats) = with_echo_server(RingOptions::default(), |address| {
         let mut stream = TcpStream::connect(address).unwrap();
@@ -223,7 +230,7 @@ fn large_transfer_survives_the_high_water_mark() {
         assert!(back == bytes);
     });
     assert_eq!(stats.bytes_out, bytes.len() as u64);
-    assert!(stats.throttles > 0, "the test met no high-water mark: {stats:?}");
+    stats
 }
 
 #[test]
@@ -239,7 +246,10 @@ fn unread_socket_stops_receiving_at_its_mark() {
         let mut socket = ring.adopt(server.into());
         let first = read(&mut socket).await.unwrap();
         assert!(!first.is_empty());
-        // Nobody reads for a while: what is held is bounded by the mark and one batch of completions.
+        // Nobody reads: the mark is passed once, and what is held stays bounded by it and one batch of completions.
+        while ring.stats().throttles == 0 {
+            ring.sleep(Duration::from_millis(2)).await;
+        }
         let mut held = 0;
         for _ in 0..50 {
             ring.sleep(Duration::from_millis(2)).await;

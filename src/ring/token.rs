@@ -14,10 +14,11 @@ pub(super) enum Op {
     ParkTimer,
     Bell,
     Alarm,
+    File,
 }
 
 impl Op {
-    const ALL: [Op; 10] = [
+    const ALL: [Op; 11] = [
         Op::Recv,
         Op::Send,
         Op::Close,
@@ -28,6 +29,7 @@ impl Op {
         Op::ParkTimer,
         Op::Bell,
         Op::Alarm,
+        Op::File,
     ];
 }
 

@@ -19,7 +19,10 @@ impl RouterError {
 
 impl fmt::Display for RouterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the routes contradict each other or themselves")?;
+        f.write_str(match self.problems.iter().all(|problem| matches!(problem, RouteProblem::Files { .. })) {
+            true => "the files cannot be served",
+            false => "the routes contradict each other or themselves",
+        })?;
         self.problems
             .iter()
             .enumerate()
@@ -64,6 +67,13 @@ pub enum RouteProblem {
         /// Where the second one's router is nested.
         prefix: String,
     },
+    /// Files that cannot be served.
+    Files {
+        /// Where they are mounted.
+        path: String,
+        /// What was expected, and what is there.
+        why: String,
+    },
     /// The app's routers have more than one error page between them.
     SecondErrorPage,
 }
@@ -102,6 +112,8 @@ impl fmt::Display for RouteProblem {
                  (a flag such as --healthz, or `ServerConfig::endpoints`), or choose another path"
             ),
             RouteProblem::SecondFallback { prefix } => write!(f, "`{prefix}` has two fallbacks"),
+            RouteProblem::Files { path, why } if path.is_empty() => write!(f, "files at `/`: {why}"),
+            RouteProblem::Files { path, why } => write!(f, "files at `{path}`: {why}"),
             RouteProblem::SecondErrorPage => f.write_str("there are two error pages, an app has one"),
         }
     }

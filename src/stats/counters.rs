@@ -149,6 +149,8 @@ counters! {
         handlers_dropped: counter,
         /// Connections.
         connections: (Connections ConnectionsSnapshot),
+        /// Those of them that are raw TCP.
+        tcp: (Protocol ProtocolSnapshot),
         /// Bytes on connections, heads and bodies together.
         bytes: (Bytes BytesSnapshot),
         /// Final and interim responses by status class (RFC 9110 §15).
@@ -163,6 +165,8 @@ counters! {
         ajp: (Ajp AjpSnapshot),
         /// What waits to be accepted.
         accept_queue: (AcceptQueue AcceptQueueSnapshot),
+        /// Static files.
+        files: (Files FilesSnapshot),
         /// What was counted in the last seconds.
         recent: (Recent RecentSnapshot),
     }
@@ -189,6 +193,20 @@ counters! {
         handoffs_out: counter,
         /// Times accepting paused because no descriptor was left (EMFILE, ENFILE).
         accept_pauses: counter,
+        /// Connections that ended, by cause.
+        closed: (Closed ClosedSnapshot),
+    }
+
+    /// Connections of one shard that speak one protocol.
+    Protocol => ProtocolSnapshot {
+        /// Connections that were given to a handler.
+        accepted: counter,
+        /// Connections that a handler has now.
+        active: gauge,
+        /// Bytes that handlers have read.
+        received: counter,
+        /// Bytes that handlers have written.
+        sent: counter,
         /// Connections that ended, by cause.
         closed: (Closed ClosedSnapshot),
     }
@@ -327,6 +345,20 @@ counters! {
         room: gauge,
     }
 
+    /// Static files of one shard.
+    Files => FilesSnapshot {
+        /// Requests for files that were answered from memory, without a look at the disk.
+        cache_hits: counter,
+        /// Requests for files for which the disk was looked at.
+        cache_misses: counter,
+        /// Files that were put out of memory to make room for others.
+        cache_evictions: counter,
+        /// Bytes of files kept in memory, with what is known of them.
+        cached_bytes: gauge,
+        /// Files that became shorter, or could not be read on, while they were sent; the connection was closed.
+        broken_off: counter,
+    }
+
     /// What one shard counted in the last whole seconds, or since it started if that is shorter.
     Recent => RecentSnapshot {
         /// In the last second.
@@ -358,11 +390,11 @@ counters_by! {
     Closed => ClosedSnapshot {
         /// The peer closed it in good order.
         peer_closed = PeerClosed,
-        /// A response or its handler asked for it (`connection: close`, HTTP/1.0, a body without end).
+        /// A response or its handler asked for it (`connection: close`, HTTP/1.0, a body without end; raw TCP: it ended).
         server_closed = ServerClosed,
         /// It had served as many requests as one connection may.
         requests_max = RequestsMax,
-        /// No request came in time.
+        /// No request came in time, or nothing that a raw TCP handler awaited.
         idle_timeout = IdleTimeout,
         /// A request head did not arrive in time.
         header_timeout = HeaderTimeout,
@@ -489,6 +521,7 @@ mod tests {
                     "error": 1,
                 },
             },
+            "tcp": { "accepted": 0, "active": 0, "received": 0, "sent": 0, "closed": closed },
             "bytes": { "received": 100, "sent": 200 },
             "responses": { "1xx": 0, "2xx": 6, "3xx": 0, "4xx": 0, "5xx": 0 },
             "rejects": {
@@ -505,6 +538,9 @@ mod tests {
                 "malformed": 0, "closed": closed,
             },
             "accept_queue": { "waiting": 0, "room": 0 },
+            "files": {
+                "cache_hits": 0, "cache_misses": 0, "cache_evictions": 0, "cached_bytes": 0, "broken_off": 0,
+            },
             "recent": { "1s": window, "10s": window, "60s": window },
         });
         assert_eq!(serde_json::to_value(counters.snapshot()).unwrap(), expected);

@@ -238,7 +238,9 @@ fn fields(counters: &ShardSnapshot) -> Vec<Field> {
             ["ajp", "closed", cause] => {
                 labelled("everycore_ajp_closed", "AJP connections that ended, by cause.", "cause", cause)
             }
-            ["ajp", way @ ("received" | "sent")] => (format!("everycore_ajp_{way}_bytes"), help, None),
+            ["tcp", "closed", cause] => {
+                labelled("everycore_tcp_closed", "Raw TCP connections that ended, by cause.", "cause", cause)
+            }
             ["rejects", kind] => {
                 labelled("everycore_rejects", "Requests refused before a handler saw them.", "kind", kind)
             }

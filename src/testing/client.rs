@@ -164,7 +164,7 @@ impl Client {
 
     fn connect(&self) -> Wire {
         self.opened.set(self.opened.get() + 1);
-        let wire = Wire::new(|io| http1::serve(io, self.context.clone(), 0));
+        let wire = Wire::new(|io| http1::serve(io, self.context.clone(), 0, ()));
         wire.set_addrs(ConnAddrs {
             peer: Some(PeerAddr::Ip(self.peer.get())),
             local: Some(PeerAddr::Ip(SocketAddr::from((Ipv4Addr::LOCALHOST, 80)))),

@@ -929,7 +929,7 @@ fn answers_are_those_of_http() {
     for (text, asked) in cases {
         let mut http = Wire::new(|io| {
             let context = Context::new(router().build().unwrap(), config(), Rc::new(Counters::default()));
-            http1::serve(io, Rc::new(context), 0)
+            http1::serve(io, Rc::new(context), 0, ())
         });
         http.send(text);
         http.run();

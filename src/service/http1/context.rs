@@ -3,7 +3,7 @@
 use crate::{
     app::App,
     config::ServerConfig,
-    http::{DateCache, HeadLimits},
+    http::{ConnInfo, DateCache, HeadLimits},
     stats::Counters,
 };
 use std::{
@@ -68,6 +68,8 @@ pub struct Context {
     date: RefCell<DateCache>,
     date_until_ms: Cell<u64>,
     is_draining: Cell<bool>,
+    /// Of connections that wait, for those that work: as many as worked at once.
+    spare_infos: RefCell<Vec<Rc<ConnInfo>>>,
 }
 
 impl Context {
@@ -80,6 +82,26 @@ impl Context {
             date: RefCell::new(DateCache::new()),
             date_until_ms: Cell::new(0),
             is_draining: Cell::new(false),
+            spare_infos: RefCell::default(),
+        }
+    }
+
+    /// Puts what requests tell of their connection behind a shared pointer.
+    pub(super) fn share_info(&self, info: ConnInfo) -> Rc<ConnInfo> {
+        let spare = self.spare_infos.borrow_mut().pop();
+        match spare {
+            Some(mut shared) => {
+                *Rc::get_mut(&mut shared).expect("spare ones are nobody else's") = info;
+                shared
+            }
+            None => Rc::new(info),
+        }
+    }
+
+    /// Takes an idle connection's back, unless somebody has it still, or it took system calls to know what it says.
+    pub(super) fn spare_info(&self, info: &mut Option<Rc<ConnInfo>>) {
+        if let Some(spare) = info.take_if(|info| !info.has_addrs() && Rc::get_mut(info).is_some()) {
+            self.spare_infos.borrow_mut().push(spare);
         }
     }
 

@@ -3,16 +3,16 @@
 //! Generic over [`Transport`]; knows no sockets, no threads and no clock of its own. Grammar is `crate::http`'s.
 //!
 //! ```text
-//!        ┌──────────── Waiting ◀────────────────┐   fill(): flush answers, await bytes, deadlines
-//!        │ whole head                           │ nothing whole left
+//!        ┌──────────── Waiting ◀────────────────┐   flush answers, await bytes, deadlines: waiting.rs
+//!        │ bytes                                │ nothing whole left
 //!        ▼                                      │
-//!     respond at once ──────────────────────────┤   synchronous handler, body in memory: no await at all
+//!     Reading ──── answered at once ────────────┤   synchronous handler, body in memory: no await at all
 //!        │ handler waits, or a body streams     │
 //!        ▼                                      │
-//!     Exchange: Handling ▶ Streaming ▶ Discarding   exchange.rs
+//!     Answering: Handling ▶ Streaming ▶ Discarding  exchange.rs
 //!        │ refused, panicked, Connection: close, timed out
 //!        ▼
-//!     ending: flush, then (if bytes may still come) FIN, read to the end, close
+//!     Flushing ──▶ Lingering (if bytes may still come: FIN, read to the end) ──▶ close
 //! ```
 //!
 //! A client that half-closes gets its answers. A handler whose client reset the connection is dropped at its
@@ -28,7 +28,7 @@ mod waiting;
 pub use context::{Context, Http1Config};
 pub(crate) use waiting::linger;
 
-use self::{exchange::Exchange, incoming::Incoming};
+use self::{exchange::Exchange, incoming::Incoming, waiting::Linger};
 use crate::{
     app::ErrorInfo,
     handler::Reply,
@@ -46,15 +46,26 @@ use std::{
     io,
     panic::{AssertUnwindSafe, catch_unwind},
     rc::Rc,
-    task::{self, Poll, Waker},
+    task::{self, Poll, Waker, ready},
 };
 
 /// Serves `io` until either side ends it, and counts why.
 ///
-/// `listener` is the number of the listener that accepted it, for the request to tell.
-pub async fn serve<T: Transport>(io: T, context: Rc<Context>, listener: usize) {
-    let mut connection = Connection::new(io, context, listener);
-    connection.cause = connection.run().await;
+/// `listener` is the number of the listener that accepted it, for the request to tell; `held` is dropped last.
+// A state machine by hand, since it is what an idle connection costs: an async function would keep its arguments
+// beside what became of them, and the locals of the end while it is open.
+pub fn serve<T: Transport>(
+    io: T,
+    context: Rc<Context>,
+    listener: usize,
+    held: impl Sized + 'static,
+) -> impl Future<Output = ()> {
+    let mut state = (Connection::new(io, context, listener), held); // dropped in this order
+    poll_fn(move |cx| {
+        let (connection, _) = &mut state; // all of it is captured
+        connection.cause = ready!(connection.poll(cx));
+        Poll::Ready(())
+    })
 }
 
 /// How to go on after an answer.
@@ -78,8 +89,25 @@ struct Asked {
     is_clients_last: bool,
 }
 
+/// What a connection is at; drawn at the top of this file.
+#[derive(Default)]
+enum State {
+    /// Looking for a whole head in the input.
+    #[default]
+    Reading,
+    /// There is none: for the peer's bytes.
+    Waiting,
+    /// A handler or a streamed body is at work.
+    Answering(Box<Exchange>),
+    /// It will end once all that is written is sent.
+    Flushing { cause: CloseCause, lingers: bool },
+    /// All is sent; the peer may still send.
+    Lingering(CloseCause, Linger),
+}
+
 struct Connection<T> {
     io: T,
+    state: State,
     context: Rc<Context>,
     /// Received bytes; those before `at` are done with.
     input: Vec<u8>,
@@ -130,6 +158,7 @@ impl<T: Transport> Connection<T> {
         let waiting_since = io.now_ms();
         Connection {
             io,
+            state: State::Reading,
             context,
             input: Vec::new(),
             at: 0,
@@ -165,32 +194,66 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    async fn run(&mut self) -> CloseCause {
+    /// Ready when it has ended.
+    fn poll(&mut self, cx: &mut task::Context<'_>) -> Poll<CloseCause> {
         loop {
-            let next = match self.next_head() {
-                Ok(Some(head)) => match self.respond(head) {
-                    Responded::Now(next) => next,
-                    Responded::Later(mut exchange) => {
-                        let result = poll_fn(|cx| self.poll_exchange(&mut exchange, cx)).await;
-                        self.let_go(exchange);
-                        match result {
-                            Ok(next) => next,
-                            Err(cause) => return cause,
+            let next = match &mut self.state {
+                State::Reading => match self.next_head() {
+                    Ok(Some(head)) => match self.respond(head) {
+                        Responded::Now(next) => next,
+                        Responded::Later(exchange) => {
+                            self.state = State::Answering(exchange);
+                            continue;
                         }
+                    },
+                    Ok(None) => {
+                        self.start_waiting();
+                        continue;
                     }
+                    Err((reject, head_only)) => self.refuse(reject, head_only),
                 },
-                Ok(None) => match self.fill().await {
+                State::Waiting => match ready!(self.poll_fill(cx)) {
                     Ok(next) => next,
-                    Err(cause) => return cause,
+                    Err(cause) => return Poll::Ready(cause),
                 },
-                Err((reject, head_only)) => self.refuse(reject, head_only),
+                State::Answering(_) => match ready!(self.poll_answering(cx)) {
+                    Ok(next) => next,
+                    Err(cause) => return Poll::Ready(cause),
+                },
+                State::Flushing { cause, lingers } => {
+                    let (cause, lingers) = (*cause, *lingers);
+                    if let Err(broken) = ready!(self.poll_flush_all(cx)) {
+                        return Poll::Ready(broken);
+                    }
+                    if !lingers {
+                        return Poll::Ready(cause);
+                    }
+                    self.state = State::Lingering(cause, Linger::new(&mut self.io));
+                    continue;
+                }
+                State::Lingering(cause, linger) => {
+                    ready!(linger.poll(&mut self.io, cx));
+                    return Poll::Ready(*cause);
+                }
             };
             match next {
-                Next::Request => {}
-                Next::Close(cause) => return self.finish(cause, false).await,
-                Next::Linger(cause) => return self.finish(cause, true).await,
+                Next::Request => self.state = State::Reading,
+                Next::Close(cause) => self.start_ending(cause, false),
+                Next::Linger(cause) => self.start_ending(cause, true),
             }
         }
+    }
+
+    fn poll_answering(&mut self, cx: &mut task::Context<'_>) -> Poll<Result<Next, CloseCause>> {
+        let State::Answering(mut exchange) = std::mem::take(&mut self.state) else {
+            unreachable!("called in this state only")
+        };
+        let polled = self.poll_exchange(&mut exchange, cx);
+        match polled {
+            Poll::Pending => self.state = State::Answering(exchange),
+            Poll::Ready(_) => self.let_go(exchange),
+        }
+        polled
     }
 
     fn unread(&self) -> &[u8] {
@@ -364,9 +427,9 @@ impl<T: Transport> Connection<T> {
     }
 
     fn info(&mut self) -> Rc<ConnInfo> {
-        let (io, listener, max) = (&self.io, self.listener, self.context.config.body_bytes_max);
-        let info = || Rc::new(io.conn_info().on_listener(listener).with_body_bytes_max(max));
-        self.info.get_or_insert_with(info).clone()
+        let (io, listener, context) = (&self.io, self.listener, &self.context);
+        let info = || io.conn_info().on_listener(listener).with_body_bytes_max(context.config.body_bytes_max);
+        self.info.get_or_insert_with(|| context.share_info(info())).clone()
     }
 }
 

@@ -55,7 +55,7 @@ impl Talk {
     }
 
     fn to(context: Rc<Context>) -> Self {
-        let wire = Wire::new(|io| serve(io, context.clone(), 0));
+        let wire = Wire::new(|io| serve(io, context.clone(), 0, ()));
         let mut talk = Talk { wire, context };
         talk.wire.run();
         talk

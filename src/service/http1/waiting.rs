@@ -1,6 +1,6 @@
 //! Waiting for the peer: for its bytes, for its taking of ours, and at the end. Floor 5.
 
-use super::{Connection, Next, Stall, broken};
+use super::{Connection, Next, Stall, State, broken};
 use crate::{
     http::Reject,
     limits::{ANSWERS_HELD_BYTES, DRAIN_IDLE_GRACE_MS, LINGER_TIMEOUT_MS},
@@ -13,9 +13,8 @@ use std::{
 };
 
 impl<T: Transport> Connection<T> {
-    /// Sends what is written and waits for more to read. An answer that waits for the peer holds up reading only
-    /// when it is as large as answers may be.
-    pub(super) async fn fill(&mut self) -> Result<Next, CloseCause> {
+    /// From now on [`poll_fill`](Self::poll_fill) is to be asked.
+    pub(super) fn start_waiting(&mut self) {
         self.compact();
         let is_partial = !self.unread().is_empty();
         if !(is_partial && self.is_partial) {
@@ -23,10 +22,12 @@ impl<T: Transport> Connection<T> {
             self.is_partial = is_partial;
         }
         self.set_phase(if is_partial { Phase::ReadingHead } else { Phase::Idle });
-        poll_fn(|cx| self.poll_fill(cx)).await
+        self.state = State::Waiting;
     }
 
-    fn poll_fill(&mut self, cx: &mut task::Context<'_>) -> Poll<Result<Next, CloseCause>> {
+    /// Sends what is written and waits for more to read. An answer that waits for the peer holds up reading only
+    /// when it is as large as answers may be.
+    pub(super) fn poll_fill(&mut self, cx: &mut task::Context<'_>) -> Poll<Result<Next, CloseCause>> {
         let flushed = self.poll_flush(cx)?;
         if self.out.len() >= ANSWERS_HELD_BYTES {
             return self.poll_stall(cx).map(Err);
@@ -135,10 +136,11 @@ impl<T: Transport> Connection<T> {
         }
     }
 
-    /// Drops the bytes that are done with; an idle connection owns no buffer.
+    /// Drops the bytes that are done with; an idle connection owns nothing that it can get again.
     pub(super) fn compact(&mut self) {
         if self.at == self.input.len() {
             give_buffer(std::mem::take(&mut self.input));
+            self.context.spare_info(&mut self.info);
         } else {
             self.input.drain(..self.at);
         }
@@ -147,49 +149,59 @@ impl<T: Transport> Connection<T> {
 
     // ---- ending ----------------------------------------------------------------------------------
 
-    /// Sends what is written, and closes so that the peer can read it.
-    pub(super) async fn finish(&mut self, cause: CloseCause, lingers: bool) -> CloseCause {
+    /// From now on it only ends: what is written is sent, and it is closed so that the peer can read it.
+    pub(super) fn start_ending(&mut self, cause: CloseCause, lingers: bool) {
         self.set_phase(Phase::Writing);
         let lingers = (lingers || !self.unread().is_empty()) && !self.is_eof;
-        let sent = poll_fn(|cx| {
-            loop {
-                if self.poll_flush(cx)?.is_pending() {
-                    return self.poll_stall(cx).map(Err);
-                }
-                if self.out.is_empty() {
-                    match self.io.poll_sent(cx) {
-                        Poll::Ready(Ok(())) => return Poll::Ready(Ok(())),
-                        Poll::Ready(Err(error)) => return Poll::Ready(Err(broken(&error))),
-                        Poll::Pending => return self.poll_stall(cx).map(Err),
-                    }
-                }
+        self.state = State::Flushing { cause, lingers };
+    }
+
+    /// Ready when all that is written is sent.
+    pub(super) fn poll_flush_all(&mut self, cx: &mut task::Context<'_>) -> Poll<Result<(), CloseCause>> {
+        loop {
+            if self.poll_flush(cx)?.is_pending() {
+                return self.poll_stall(cx).map(Err);
             }
-        });
-        if let Err(broken) = sent.await {
-            return broken;
+            if self.out.is_empty() {
+                return match self.io.poll_sent(cx) {
+                    Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
+                    Poll::Ready(Err(error)) => Poll::Ready(Err(broken(&error))),
+                    Poll::Pending => self.poll_stall(cx).map(Err),
+                };
+            }
         }
-        if lingers {
-            linger(&mut self.io).await;
-        }
-        cause
     }
 }
 
 /// Sends what is on its way, ends our stream and throws away what the peer still sends, until its end or for a
 /// while: a close with bytes unread would be a reset, which can destroy the answer on its way (RFC 9112 §9.6).
 pub(crate) async fn linger<T: Transport>(io: &mut T) {
-    let deadline = io.now_ms() + LINGER_TIMEOUT_MS;
-    let mut thrown_away = Vec::new();
-    let mut is_shut = false;
-    io.set_deadline(deadline);
-    poll_fn(|cx| {
+    let mut linger = Linger::new(io);
+    poll_fn(|cx| linger.poll(io, cx)).await
+}
+
+/// See [`linger`].
+pub(super) struct Linger {
+    deadline: u64,
+    is_shut: bool,
+}
+
+impl Linger {
+    pub(super) fn new<T: Transport>(io: &mut T) -> Self {
+        let deadline = io.now_ms() + LINGER_TIMEOUT_MS;
+        io.set_deadline(deadline);
+        Linger { deadline, is_shut: false }
+    }
+
+    pub(super) fn poll<T: Transport>(&mut self, io: &mut T, cx: &mut task::Context<'_>) -> Poll<()> {
+        let mut thrown_away = Vec::new();
         loop {
-            if io.now_ms() >= deadline {
+            if io.now_ms() >= self.deadline {
                 return Poll::Ready(());
             }
             match io.poll_sent(cx) {
-                Poll::Ready(Ok(())) if !is_shut => {
-                    is_shut = true;
+                Poll::Ready(Ok(())) if !self.is_shut => {
+                    self.is_shut = true;
                     io.shutdown();
                 }
                 Poll::Ready(Err(_)) => return Poll::Ready(()),
@@ -199,11 +211,10 @@ pub(crate) async fn linger<T: Transport>(io: &mut T) {
             match io.poll_read(cx, &mut thrown_away) {
                 Poll::Ready(Ok(1..)) => {}
                 // Its end is here, but it has not taken all of ours.
-                Poll::Ready(Ok(0)) if !is_shut && io.poll_sent(cx).is_pending() => return io.poll_deadline(cx),
+                Poll::Ready(Ok(0)) if !self.is_shut && io.poll_sent(cx).is_pending() => return io.poll_deadline(cx),
                 Poll::Ready(_) => return Poll::Ready(()),
                 Poll::Pending => return io.poll_deadline(cx),
             }
         }
-    })
-    .await;
+    }
 }
