@@ -13,8 +13,10 @@ use crate::limits::*;
 use crate::topology::{CpuList, PinMode};
 
 mod address;
+mod ajp;
 
 pub use address::{Address, address_or_port};
+pub use ajp::{AjpOptions, NamePatterns};
 
 // ---- choices -------------------------------------------------------------------------------------
 
@@ -129,6 +131,8 @@ pub struct ServerConfig {
     pub listen: Vec<Address>,
     /// Addresses of a plain TCP echo service.
     pub echo: Vec<Address>,
+    /// Addresses for AJP/1.3, and how each treats its proxies.
+    pub ajp: Vec<(Address, AjpOptions)>,
     /// Number of shards; `None`: as the host allows.
     pub shards: Option<usize>,
     /// Cores to use; `None`: all that are allowed.
@@ -228,6 +232,7 @@ impl Default for ServerConfig {
         Self {
             listen: vec![Address::Tcp((IpAddr::from(Ipv4Addr::LOCALHOST), DEFAULT_PORT).into())],
             echo: Vec::new(),
+            ajp: Vec::new(),
             shards: None,
             cpus: None,
             pin: PinMode::Auto,
@@ -268,7 +273,7 @@ impl ServerConfig {
     /// # Errors
     /// The first value that does not fit, with what was expected and how to cure it.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        self.validate_for(self.listen.len() + self.echo.len())
+        self.validate_for(self.listen.len() + self.echo.len() + self.ajp.len())
     }
 
     /// The same for a server of so many addresses: some may not be named here, such as those of listeners that the
@@ -276,6 +281,7 @@ impl ServerConfig {
     pub(crate) fn validate_for(&self, addresses: usize) -> Result<(), ConfigError> {
         within("listen", "a number of addresses", 1, LISTEN_ADDRESSES_MAX as u64, addresses as u64)?;
         self.validate_addresses()?;
+        self.ajp.iter().try_for_each(|(address, options)| options.validate_at(address))?;
         self.validate_deadlines()?;
         self.validate_limits()?;
         self.validate_endpoints()?;
@@ -297,7 +303,8 @@ impl ServerConfig {
     }
 
     fn validate_addresses(&self) -> Result<(), ConfigError> {
-        let all: Vec<&Address> = self.listen.iter().chain(&self.echo).chain(&self.stats_listen).collect();
+        let ajp = self.ajp.iter().map(|(address, _)| address);
+        let all: Vec<&Address> = self.listen.iter().chain(&self.echo).chain(ajp).chain(&self.stats_listen).collect();
         for (index, address) in all.iter().enumerate() {
             let is_chosen_by_kernel = matches!(address, Address::Tcp(address) if address.port() == 0);
             let is_same = |other: &&&Address| match (other, address) {

@@ -57,6 +57,7 @@
 // 0
 pub mod limits;
 // 1
+pub mod ajp;
 pub mod http;
 pub mod stats;
 // 2

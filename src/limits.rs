@@ -274,6 +274,21 @@ const _: () = {
     assert!(COMPRESS_PIECE_BYTES_MAX <= COMPRESS_WHOLE_BYTES_MAX);
 };
 
+// ---- AJP -----------------------------------------------------------------------------------------
+
+/// Bytes of an AJP packet with its header, unless both sides agree on more: the protocol's own number.
+pub const AJP_PACKET_BYTES: usize = 8 * 1024;
+/// The most that `--ajp-packet-size` takes, and Apache's `ProxyIOBufferSize`: lengths have 16 bits.
+pub const AJP_PACKET_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of the secret that a proxy proves itself with: it fits into the smallest packet beside a request.
+pub const AJP_SECRET_BYTES_MAX: usize = 1024;
+
+const _: () = {
+    assert!(AJP_PACKET_BYTES_MAX <= INBOX_HIGH_BYTES, "a whole packet fits in an inbox");
+    assert!(AJP_PACKET_BYTES_MAX - 4 <= u16::MAX as usize, "a payload's length has 16 bits");
+    assert!(AJP_SECRET_BYTES_MAX < AJP_PACKET_BYTES);
+};
+
 // ---- workers -------------------------------------------------------------------------------------
 
 /// Messages that wait in a shard's mailbox, or in an author's inbox of one type.

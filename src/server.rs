@@ -16,7 +16,7 @@ use self::{
 };
 use crate::{
     access_log::{AccessLog, Writer},
-    config::{Address, ConfigError, ServerConfig},
+    config::{Address, AjpOptions, ConfigError, ServerConfig},
     endpoints::{About, for_operators, install},
     error::Error,
     limits::{ANSWER_PATIENCE, DRAIN_LOOK, START_PATIENCE, STOP_PATIENCE},
@@ -143,6 +143,27 @@ impl Server {
         self
     }
 
+    /// Serves the same application by AJP/1.3 at `address`, for Apache and other proxies that speak it.
+    ///
+    /// ```no_run
+    /// use everycore::{Router, Server, config::AjpOptions};
+    ///
+    /// Server::bind("127.0.0.1:8080")
+    ///     .ajp("127.0.0.1:8009", AjpOptions::with_secret("the proxy's secret=").allow_attributes("SSL_*"))
+    ///     .run(|_shard| Router::new().get("/", |_| "by whichever way"))
+    /// # ?; Ok::<(), everycore::Error>(())
+    /// ```
+    ///
+    /// What a proxy says of the client is at [`Request::peer_addr`](crate::Request::peer_addr),
+    /// [`Request::scheme`](crate::Request::scheme) and [`Forwarded`](crate::ajp::Forwarded). The stats are not shown
+    /// through it: everyone comes from the proxy's address.
+    pub fn ajp(mut self, address: impl ToString, options: AjpOptions) -> Self {
+        if let Some(address) = self.parsed(&address.to_string()) {
+            self.config.ajp.push((address, options));
+        }
+        self
+    }
+
     fn parsed(&mut self, address: &str) -> Option<Address> {
         address.parse().map_err(|error| self.problem = Some(error)).ok()
     }
@@ -197,7 +218,7 @@ impl Server {
             config.listen.clear();
             adopted.extend(passed);
         }
-        let addresses = config.listen.len() + adopted.len() + self.tcp.len();
+        let addresses = config.listen.len() + adopted.len() + self.tcp.len() + config.ajp.len();
         config.validate_for(addresses).map_err(Error::Config)?;
         let host = Host::read();
         let plan = ShardPlan::decide(config.shards, config.cpus.clone(), config.pin, &host).map_err(Error::Topology)?;
@@ -308,7 +329,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// The addresses it listens at, in the order they were given, with the ports the kernel chose.
+    /// The addresses it listens at, with the ports the kernel chose: for HTTP, raw TCP and AJP, each in the order they
+    /// were given.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }

@@ -8,7 +8,7 @@
 use crate::{
     access_log::AccessLog,
     app::App,
-    config::{Balance, ServerConfig},
+    config::{AjpOptions, Balance, ServerConfig},
     error::Error,
     limits::{ACCEPT_PAUSE, DRAIN_LOOK, GLOMMIO_IO_MEMORY, REFUSALS_MAX, RETRY_AFTER_S, STATS_CONNECTIONS_MAX},
     ring::{
@@ -17,6 +17,7 @@ use crate::{
     },
     router::Router,
     service::{
+        ajp,
         http1::{self, Context, Http1Config},
         tcp::{self, TcpContext, TcpHandler},
     },
@@ -51,6 +52,7 @@ pub(crate) enum Purpose {
     /// The stats and health endpoints alone.
     Stats,
     Tcp(TcpFactory),
+    Ajp(Arc<AjpOptions>),
 }
 
 /// What a worker is started with.
@@ -155,6 +157,8 @@ enum Service {
     /// Has a context of its own, which does not drain.
     Stats(Rc<Context>),
     Tcp(TcpHandler),
+    /// On the context for HTTP.
+    Ajp(Rc<AjpOptions>),
 }
 
 impl Worker {
@@ -171,6 +175,7 @@ impl Worker {
             Purpose::Http => Ok(Service::Http),
             Purpose::Stats => Ok(Service::Stats(context(&setup.stats_factory)?)),
             Purpose::Tcp(factory) => Ok(Service::Tcp(factory(shard.clone()))),
+            Purpose::Ajp(options) => Ok(Service::Ajp(Rc::new((**options).clone()))),
         });
         Ok(Worker {
             services: services.collect::<Result<_, Error>>()?,
@@ -333,17 +338,36 @@ impl Worker {
                     service.await;
                 });
             }
+            Service::Ajp(options) => {
+                let service = ajp::serve(socket, self.http.clone(), options.clone(), listener);
+                self.shard.spawn(async move {
+                    let _counted = counted;
+                    service.await;
+                });
+            }
         }
     }
 
-    /// Over the limit: 503 where it is HTTP, and a close in good order, as long as refusing is cheap.
+    /// Over the limit: 503 where it is HTTP or AJP, and a close in good order, as long as refusing is cheap.
     fn refuse(self: &Rc<Self>, fd: OwnedFd, listener: usize) {
         let counters = self.shard.counters();
         counters.rejects.overload.add(1);
+        if let (Service::Ajp(options), 0..REFUSALS_MAX) = (&self.services[listener], self.refusals.get()) {
+            let service = ajp::refuse(self.shard.ring().adopt(fd), self.http.clone(), options.clone(), listener);
+            self.refusals.set(self.refusals.get() + 1);
+            let worker = self.clone();
+            self.shard.spawn(async move {
+                service.await;
+                worker.refusals.set(worker.refusals.get() - 1);
+            });
+            return;
+        }
         counters.connections.closed.by(CloseCause::Rejected).add(1);
         let is_http = matches!(self.services[listener], Service::Http);
-        if let Service::Tcp(_) = self.services[listener] {
-            counters.tcp.closed.by(CloseCause::Rejected).add(1);
+        match self.services[listener] {
+            Service::Tcp(_) => counters.tcp.closed.by(CloseCause::Rejected).add(1),
+            Service::Ajp(_) => counters.ajp.closed.by(CloseCause::Rejected).add(1),
+            Service::Http | Service::Stats(_) => {}
         }
         if self.refusals.get() >= REFUSALS_MAX {
             return; // dropped, and so closed

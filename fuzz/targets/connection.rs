@@ -57,7 +57,7 @@ fn check(data: &[u8]) {
     };
     let counters = Rc::new(Counters::default());
     let context = Rc::new(Context::new(app, Http1Config::from(&config), counters.clone()));
-    let mut wire = Wire::new(|io| serve(io, context.clone(), 0));
+    let mut wire = Wire::new(|io| serve(io, context.clone(), 0, ()));
     let is_whole = play(&mut wire, &context, data);
     let snapshot = counters.snapshot();
     let closed = &snapshot.connections.closed;

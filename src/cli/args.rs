@@ -1,7 +1,7 @@
 //! The arguments of the `everycore` binary, and how they become a [`ServerConfig`].
 //!
 //! Floor 8. Every flag of `serve` can come from the environment too, as `EVERYCORE_` and its name; a flag wins.
-//! Nothing is done here but reading a token's file, and the host is not looked at.
+//! Nothing is done here but reading a token's file and AJP's secret, and the host is not looked at.
 
 mod values;
 
@@ -12,6 +12,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tracing_subscriber::filter::Targets;
 
+use super::ajp::AjpArgs;
 use super::diagnostics::LogFormat;
 use crate::config::{AccessLogFormat, Address, ConfigError, Endpoints, Secret, ServerConfig, address_or_port};
 use crate::http::TrustedProxy;
@@ -155,6 +156,9 @@ pub struct ServeArgs {
     #[arg(long, value_name = "ADDR|PORT", env = "EVERYCORE_ECHO", value_delimiter = ',')]
     #[arg(value_parser = address_or_port, help_heading = LISTENING)]
     pub echo: Vec<Address>,
+    /// AJP.
+    #[command(flatten)]
+    pub ajp: AjpArgs,
     /// Connections that wait for accept, each listener
     #[arg(long, value_name = "N", env = "EVERYCORE_BACKLOG", default_value_t = BACKLOG, help_heading = LISTENING)]
     #[arg(value_parser = number::<u32>)]
@@ -316,6 +320,7 @@ impl TryFrom<ServeArgs> for ServerConfig {
         let config = Self {
             listen: args.listen,
             echo: args.echo,
+            ajp: args.ajp.listeners()?,
             shards: args.shards.0,
             cpus: args.cpus,
             pin: args.pin.into(),
@@ -363,8 +368,8 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
-    use crate::config::{Balance, StatsPolicy};
-    use crate::topology::PinMode;
+use crate::config::{AjpOptions, Balance, StatsPolicy};
+use crate::topology::PinMode;
 
     /// The config of `serve` with these flags; the process' environment must not speak of `EVERYCORE_`.
     fn config(flags: &str) -> Result<ServerConfig, String> {
@@ -401,7 +406,8 @@ mod tests {
     #[test]
     fn flags_reach_the_config() {
         let all = config(
-            "--listen :80 --listen unix:/a?mode=600,[::1]:1 --echo 7 --shards 3 --cpus 0-2 --pin on --balance least-conn \
+            "--listen :80 --listen unix:/a?mode=600,[::1]:1 --echo 7 --ajp 8009 --ajp-no-secret --ajp-packet-size 9000 \
+             --ajp-trust-user --ajp-attributes A,B_* --shards 3 --cpus 0-2 --pin on --balance least-conn \
              --max-connections 9 --max-requests 8 --header-timeout 1 --body-timeout 2s --min-body-rate 7 \
              --write-timeout 250ms --idle-timeout 2m --handler-timeout 1h --drain-delay 4 --drain-timeout 5 --tick 500 \
              --max-head 4096 --max-headers 6 --max-uri 100 --max-body 0 --backlog 5 --share-port --defer-accept \
@@ -413,6 +419,10 @@ mod tests {
         let expected = ServerConfig {
             listen: parse(&[":80", "unix:/a?mode=600", "[::1]:1"]),
             echo: parse(&["127.0.0.1:7"]),
+            ajp: vec![(
+                "127.0.0.1:8009".parse().unwrap(),
+                AjpOptions::without_secret().packet_bytes_max(9000).trust_user().allow_attributes("A,B_*"),
+            )],
             shards: Some(3),
             cpus: Some("0-2".parse().unwrap()),
             pin: PinMode::On,
@@ -474,6 +484,20 @@ mod tests {
         check("--log everycore=loud", "invalid");
         check("--log-format xml", "[possible values: text, json]");
         check("--trusted-proxy 10.0.0.0/33", "expected a network such as 10.0.0.0/8, an address, or unix");
+        check("--ajp 8009", "ajp: expected either --ajp-secret-file or --ajp-no-secret with it, got neither");
+        check("--ajp 8009 --ajp-no-secret --ajp-secret-file x", "with it, got both");
+        check(
+            "--ajp 8009 --ajp-secret-file /nowhere",
+            "ajp-secret-file: expected a file that can be read, got /nowhere: ",
+        );
+        check(
+            "--ajp :8009 --ajp-no-secret",
+            "ajp: expected a loopback address or a unix socket where no secret is asked for",
+        );
+        check(
+            "--ajp 8009 --ajp-no-secret --ajp-packet-size 8000",
+            "ajp-packet-size: expected bytes, 8192 to 65536, got 8000",
+        );
         check("--max-requests no", "expected a number, or off");
         check("--max-body 1M", "expected a whole number in digits, without a unit");
         check("--min-body-rate 1e3", "expected a whole number in digits, without a unit");

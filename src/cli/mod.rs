@@ -1,5 +1,6 @@
 //! The command line. Floor 8: everything below may be used, nothing below uses it.
 
+pub mod ajp;
 pub mod args;
 pub mod bench;
 pub mod diagnostics;

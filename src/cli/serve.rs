@@ -35,12 +35,12 @@ pub(super) fn run(mut args: ServeArgs) -> ExitCode {
             return code;
         }
     };
-    let echo = config.echo.len();
+    let others = (config.echo.len(), config.ajp.len());
     let mounts = site.as_ref().map(|site| site.mounts().to_vec()).unwrap_or_default();
     match start(config, site, compress) {
         Err(error) => fail(code(&error), &error),
         Ok(running) => {
-            let _ = announce(&running, running.addresses().len() - echo, &mounts); // nobody reads it: no reason not to serve
+            let _ = announce(&running, others, &mounts); // nobody reads it: no reason not to serve
             if let Some(warning) = running.preflight().memlock.warning() {
                 tracing::warn!("{warning}");
             }
@@ -78,14 +78,16 @@ async fn echo_once(mut connection: TcpConnection) -> io::Result<()> {
     connection.write_all(&buffer[..count]).await
 }
 
-/// One line each: addresses (`http` ones first), directories, shards, engine, limits.
-fn announce(running: &Running, http: usize, mounts: &[Mount]) -> io::Result<()> {
+/// One line each: addresses (`http` ones first, then those of the echo and of AJP), directories, shards, engine, limits.
+fn announce(running: &Running, (echo, ajp): (usize, usize), mounts: &[Mount]) -> io::Result<()> {
     let mut out = io::stdout().lock();
+    let http = running.addresses().len() - echo - ajp;
     for (index, address) in running.addresses().iter().enumerate() {
         match address {
             Address::Tcp(address) if index < http => writeln!(out, "listening on http://{address}")?,
             address if index < http => writeln!(out, "listening on {address}")?,
-            address => writeln!(out, "echoing on {address}")?,
+            address if index < http + echo => writeln!(out, "echoing on {address}")?,
+            address => writeln!(out, "AJP on {address}")?,
         }
     }
     match running.stats_address() {

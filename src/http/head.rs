@@ -7,7 +7,7 @@ use super::{
     Reject,
     diagnose::{diagnose, is_tchar},
     scan,
-    semantics::{Semantics, known_method},
+    semantics::{Semantics, known_method, trim},
     target::{self, TargetForm},
 };
 use crate::limits;
@@ -360,6 +360,37 @@ impl Head {
         &self.bytes[field.value_at as usize..][..field.value_len as usize]
     }
 
+    /// Fills the head from a request that did not come as HTTP/1 text, under the rules of [`parse`](Head::parse).
+    pub(crate) fn fill<'a>(
+        &mut self,
+        method: &[u8],
+        target: &str,
+        version: Version,
+        fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+        limits: &HeadLimits,
+    ) -> Result<(), Reject> {
+        if target.len() > limits.uri_bytes_max {
+            return Err(Reject::UriTooLong);
+        }
+        let method = str::from_utf8(method).map_err(|_| Reject::BadMethod)?;
+        self.assemble(known_method(method)?, target)?;
+        self.version = version;
+        let mut semantics = Semantics::default();
+        for (index, (name, value)) in fields.enumerate() {
+            if index == limits.headers_max.min(limits::HEADERS_MAX) {
+                return Err(Reject::TooManyFields);
+            }
+            let name = str::from_utf8(name).map_err(|_| Reject::BadFieldName)?;
+            let value = trim(value);
+            self.push_field(name, value)?;
+            semantics.read(index, name, value)?;
+            if self.bytes.len() > limits.head_bytes_max {
+                return Err(Reject::HeadTooLarge);
+            }
+        }
+        self.apply(semantics)
+    }
+
     /// Starts a head that was not parsed from bytes. The target and the fields pass the same checks.
     pub(super) fn assemble(&mut self, method: Method, target: &str) -> Result<(), Reject> {
         self.version = Version::Http11;
@@ -370,9 +401,6 @@ impl Head {
         self.keep_alive = true;
         self.expect_continue = false;
         self.set_framing(Some(0));
-        if target.len() > limits::URI_BYTES_MAX {
-            return Err(Reject::UriTooLong);
-        }
         if !target.bytes().all(|b| b.is_ascii_graphic()) {
             return Err(Reject::BadTarget);
         }

@@ -71,11 +71,13 @@ pub enum Reject {
     HeadTimedOut,
     /// The peer ended its side before the head was complete.
     Incomplete,
+    /// An AJP packet that cannot be understood.
+    BadPacket,
 }
 
 impl Reject {
     /// Every refusal, in the order of its index.
-    pub const ALL: [Reject; 31] = {
+    pub const ALL: [Reject; 32] = {
         use Reject::*;
         [
             BadMethod,
@@ -109,6 +111,7 @@ impl Reject {
             TrailersTooLarge,
             HeadTimedOut,
             Incomplete,
+            BadPacket,
         ]
     };
 
@@ -173,6 +176,7 @@ impl Reject {
             Reject::TrailersTooLarge => "the trailer section is larger than the limit",
             Reject::HeadTimedOut => "the request head was not complete in time",
             Reject::Incomplete => "expected a complete request head, got the end of the connection",
+            Reject::BadPacket => "expected an AJP body packet of the announced length",
         }
     }
 }

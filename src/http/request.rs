@@ -44,6 +44,7 @@ pub struct ConnInfo {
     body_bytes_max: usize,
     listener: u32,
     trusted_proxies: Option<Rc<TrustedProxies>>,
+    is_tls: bool,
 }
 
 impl Default for ConnInfo {
@@ -54,6 +55,7 @@ impl Default for ConnInfo {
             body_bytes_max: limits::BODY_BUFFERED_BYTES_MAX,
             listener: 0,
             trusted_proxies: None,
+            is_tls: false,
         }
     }
 }
@@ -86,6 +88,16 @@ impl ConnInfo {
     /// The same, as accepted by the server's listener of this number.
     pub fn on_listener(self, listener: usize) -> Self {
         ConnInfo { listener: listener as u32, ..self }
+    }
+
+    /// The same, of a client that came by TLS, or did not.
+    pub fn with_tls(self, is_tls: bool) -> Self {
+        ConnInfo { is_tls, ..self }
+    }
+
+    /// Whether the client came by TLS, as far as the server or its proxy knows.
+    pub fn is_tls(&self) -> bool {
+        self.is_tls
     }
 
     /// The same, with another bound than the default on bodies that are collected.
@@ -281,6 +293,11 @@ impl Request {
         self.conn.as_ref()?.addrs().local
     }
 
+    /// `https` for a client that came by TLS, as far as the server or its proxy (by AJP) knows; else `http`.
+    pub fn scheme(&self) -> &'static str {
+        if self.conn.as_ref().is_some_and(|conn| conn.is_tls()) { "https" } else { "http" }
+    }
+
     /// The body.
     pub fn body_mut(&mut self) -> &mut Body {
         &mut self.body
@@ -318,7 +335,10 @@ pub struct RequestBuilder {
 impl RequestBuilder {
     fn new(method: Method, target: &str) -> RequestBuilder {
         let mut head = PooledHead::take();
-        let refused = head.assemble(method, target).err();
+        let refused = match target.len() {
+            0..=limits::URI_BYTES_MAX => head.assemble(method, target).err(),
+            _ => Some(Reject::UriTooLong),
+        };
         RequestBuilder { head, conn: None, refused }
     }
 

@@ -7,7 +7,7 @@ use crate::{
     topology::ShardPlan,
     worker::{Purpose, TcpFactory},
 };
-use std::{io, net::TcpListener, os::fd::OwnedFd};
+use std::{io, net::TcpListener, os::fd::OwnedFd, sync::Arc};
 
 /// What all shards listen at.
 pub(super) struct Bound {
@@ -42,6 +42,10 @@ pub(super) fn bind(
     }
     for (address, factory) in tcp {
         listeners.push((bind_all(&address, shards, &options).map_err(Error::Bind)?, Purpose::Tcp(factory)));
+    }
+    for (address, ajp) in &config.ajp {
+        let purpose = Purpose::Ajp(Arc::new(ajp.clone()));
+        listeners.push((bind_all(address, shards, &options).map_err(Error::Bind)?, purpose));
     }
     // Last: the others' numbers are those of their addresses.
     if let Some(address) = &config.stats_listen {

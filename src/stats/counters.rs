@@ -161,6 +161,8 @@ counters! {
         driver as "loop": (Driver DriverSnapshot),
         /// Buffers.
         buffers: (Buffers BuffersSnapshot),
+        /// What came by AJP; the other counters have it, too.
+        ajp: (Ajp AjpSnapshot),
         /// What waits to be accepted.
         accept_queue: (AcceptQueue AcceptQueueSnapshot),
         /// Static files.
@@ -311,6 +313,28 @@ counters! {
         peak: peak,
         /// Receives that found no shared buffer (ENOBUFS) and were armed again.
         enobufs: counter,
+    }
+
+    /// What came to one shard by AJP/1.3.
+    Ajp => AjpSnapshot {
+        /// AJP connections served here, those over the limit too.
+        accepted: counter,
+        /// AJP connections open now.
+        active: gauge,
+        /// Bytes received by AJP.
+        received: counter,
+        /// Bytes handed over to be sent by AJP.
+        sent: counter,
+        /// Requests that were forwarded, whole and valid.
+        requests: counter,
+        /// Times a proxy asked whether we are there (CPING).
+        pings: counter,
+        /// Requests refused with 403: a wrong secret, or an attribute that is not allowed.
+        forbidden: counter,
+        /// Requests and body packets that could not be understood.
+        malformed: counter,
+        /// AJP connections that ended, by cause.
+        closed: (Closed ClosedSnapshot),
     }
 
     /// Connections that wait at the listeners of one shard. (Those of unix sockets are not told.)
@@ -509,6 +533,10 @@ mod tests {
                 "busy_ns": 0, "waiting_ns": 0, "parked_ns": 0, "delayed_ns": 0, "turn_max_ns": 0, "turn_max_60s_ns": 0,
             },
             "buffers": { "in_use": 0, "in_use_bytes": 0, "filled": 0, "peak": 3, "enobufs": 0 },
+            "ajp": {
+                "accepted": 0, "active": 0, "received": 0, "sent": 0, "requests": 0, "pings": 0, "forbidden": 0,
+                "malformed": 0, "closed": closed,
+            },
             "accept_queue": { "waiting": 0, "room": 0 },
             "files": {
                 "cache_hits": 0, "cache_misses": 0, "cache_evictions": 0, "cached_bytes": 0, "broken_off": 0,

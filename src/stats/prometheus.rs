@@ -235,6 +235,9 @@ fn fields(counters: &ShardSnapshot) -> Vec<Field> {
             ["connections", "closed", cause] => {
                 labelled("everycore_connections_closed", "Connections that ended, by cause.", "cause", cause)
             }
+            ["ajp", "closed", cause] => {
+                labelled("everycore_ajp_closed", "AJP connections that ended, by cause.", "cause", cause)
+            }
             ["tcp", "closed", cause] => {
                 labelled("everycore_tcp_closed", "Raw TCP connections that ended, by cause.", "cause", cause)
             }

@@ -284,7 +284,7 @@ impl<T: Transport> Connection<T> {
                 Poll::Ready(Ok(0)) => self.is_eof = true,
                 Poll::Ready(Ok(_)) => {
                     if let Some(body) = incoming {
-                        body.progress = self.io.now_ms();
+                        body.pace.progress = self.io.now_ms();
                     }
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(broken(&error))),
@@ -317,7 +317,7 @@ impl<T: Transport> Connection<T> {
                 }
             };
             let data = &unread[decoded.data.clone()];
-            body.received += data.len() as u64;
+            body.pace.received += data.len() as u64;
             let has_data = !data.is_empty();
             if has_data {
                 body.feed.push(Bytes::copy_from_slice(data));
@@ -371,7 +371,7 @@ impl<T: Transport> Connection<T> {
                     self.is_eof = true;
                     return Poll::Ready(Ok(false));
                 }
-                Poll::Ready(Ok(_)) => body.progress = self.io.now_ms(),
+                Poll::Ready(Ok(_)) => body.pace.progress = self.io.now_ms(),
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(broken(&error))),
                 Poll::Pending => return Poll::Pending,
             }
@@ -403,10 +403,10 @@ impl<T: Transport> Connection<T> {
             _ => false,
         };
         if let Some(body) = &mut exchange.incoming {
-            body.set_awaited(waits_for_body, now);
+            body.pace.set_awaited(waits_for_body, now);
         }
         if let (true, Some(body)) = (waits_for_body, &mut exchange.incoming) {
-            let due = body.deadline(config.body_timeout_ms, config.body_rate_min);
+            let due = body.pace.deadline(config.body_timeout_ms, config.body_rate_min);
             if now >= due {
                 if matches!(exchange.phase, Phase::Discarding { .. }) {
                     return Poll::Ready(Ok(Next::Linger(CloseCause::BodyTimeout)));

@@ -1,8 +1,9 @@
-//! A request body while it arrives: its framing, its reader, and how late it is. Reads nothing itself. Floor 5.
+//! A request body while it arrives: its framing, its reader, its pace. Reads nothing itself. Floor 5.
 
 use crate::{
     http::{Body, Chunk, ChunkedDecoder, ChunkedLimits, Feed, FieldPairs, Framing, Head, Reject},
     limits::{BODY_READ_BYTES_MAX, DISCARD_BYTES_MAX},
+    service::pace::Pace,
 };
 
 /// A request body on its way to its reader.
@@ -11,12 +12,7 @@ pub(super) struct Incoming {
     decoder: Decoder,
     /// `100 Continue` is owed once the body is wanted (RFC 9110 §10.1.1).
     pub(super) owes_continue: bool,
-    since: u64,
-    pub(super) received: u64,
-    /// The time of the last byte.
-    pub(super) progress: u64,
-    /// Since when its reader asks for nothing: that time is not the client's.
-    unwanted_since: Option<u64>,
+    pub(super) pace: Pace,
 }
 
 enum Decoder {
@@ -33,7 +29,7 @@ impl Incoming {
         };
         let (feed, body) = Feed::new(length);
         let owes_continue = head.expect_continue();
-        (Incoming { feed, decoder, owes_continue, since: now, received: 0, progress: now, unwanted_since: None }, body)
+        (Incoming { feed, decoder, owes_continue, pace: Pace::new(now) }, body)
     }
 
     /// What the next bytes of `input` mean: how many were used, and of those which are the body's.
@@ -67,26 +63,6 @@ impl Incoming {
             Decoder::Length(_) => FieldPairs::new(),
             Decoder::Chunked(decoder) => decoder.trailers(),
         }
-    }
-
-    /// Notes at each wait whether it is for the client.
-    pub(super) fn set_awaited(&mut self, is_awaited: bool, now: u64) {
-        if !is_awaited {
-            self.unwanted_since.get_or_insert(now);
-        } else if let Some(at) = self.unwanted_since.take() {
-            self.since += now - at;
-            self.progress = now;
-        }
-    }
-
-    /// When the body is late: a pause too long, or in all too slow.
-    pub(super) fn deadline(&self, timeout_ms: u64, rate_min: u64) -> u64 {
-        let pause = self.progress.saturating_add(timeout_ms);
-        let rate = match rate_min {
-            0 => u64::MAX,
-            _ => self.since.saturating_add(timeout_ms).saturating_add(self.received.saturating_mul(1000) / rate_min),
-        };
-        pause.min(rate)
     }
 }
 

@@ -486,7 +486,7 @@ enum Responded {
     Later(Box<Exchange>),
 }
 
-fn broken(error: &io::Error) -> CloseCause {
+pub(crate) fn broken(error: &io::Error) -> CloseCause {
     match error.kind() {
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionAborted => {
             CloseCause::Reset
