@@ -298,7 +298,8 @@ fn descriptors_are_given_back() {
 #[test]
 fn what_may_not_be_read_is_forbidden() {
     let tree = Tree::new();
-    let lock = |path: &str| fs::set_permissions(tree.root().join(path), Permissions::from_mode(0o000)).expect("it is ours");
+    let lock =
+        |path: &str| fs::set_permissions(tree.root().join(path), Permissions::from_mode(0o000)).expect("it is ours");
     tree.put("open.txt", "open");
     tree.put("locked.txt", "locked");
     tree.put("room/inside.txt", "inside");
