@@ -413,6 +413,7 @@ fn nothing_out_of_the_root_is_served() {
         "/loop",
         "/socket",
         "/fifo",
+        "/fifo/",
         "/.env",
         "/d/.x/y",
         "/%2eenv",

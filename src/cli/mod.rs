@@ -13,7 +13,7 @@ mod top;
 
 use self::args::{Cli, Command, exit};
 use clap::{
-    Parser,
+    CommandFactory, Parser,
     error::{ContextKind, ContextValue},
 };
 use std::{
@@ -29,6 +29,10 @@ pub fn run() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
+    let names = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    for (name, meant) in mistyped(names) {
+        tell(format_args!("{name} is no setting of everycore and has no effect: expected {meant}?"));
+    }
     match cli.command {
         Command::Serve(args) => serve::run(*args),
         Command::Bench(args) => bench::bench(&args),
@@ -63,7 +67,50 @@ fn tell_variable(flag: &str) {
     }
 }
 
+/// Variables whose names are nearly those of settings, and the settings. Others are somebody else's: Kubernetes, for one,
+/// sets `EVERYCORE_SERVICE_HOST` and the like beside a service called everycore.
+fn mistyped(names: impl Iterator<Item = String>) -> Vec<(String, String)> {
+    let mut command = Cli::command();
+    command.build();
+    let args = command.get_subcommands().flat_map(|sub| sub.get_arguments());
+    let known: Vec<&str> = args.filter_map(|arg| arg.get_env()?.to_str()?.strip_prefix(PREFIX)).collect();
+    let meant = |name: String| {
+        let own = name.strip_prefix(PREFIX)?;
+        if known.contains(&own) || ["PORT", "SERVICE_"].iter().any(|begin| own.starts_with(begin)) {
+            return None;
+        }
+        let likeness = |known: &str| strsim::jaro_winkler(own, known);
+        let nearest = known.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
+        (likeness(nearest) > 0.9).then(|| (name.clone(), format!("{PREFIX}{nearest}")))
+    };
+    names.filter_map(meant).collect()
+}
+
+const PREFIX: &str = "EVERYCORE_";
+
 /// Says something on standard error, if anybody reads it: `eprintln!` would panic if nobody does.
 fn tell(what: impl Display) {
     let _ = writeln!(io::stderr(), "{what}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistyped_variables_are_told_from_those_of_others() {
+        let check = |name: &str, meant: Option<&str>| {
+            let found = mistyped(std::iter::once(name.to_owned()));
+            assert_eq!(found.first().map(|(_, meant)| meant.as_str()), meant, "{name}");
+        };
+        check("EVERYCORE_LISTEN", None);
+        check("EVERYCORE_LISTN", Some("EVERYCORE_LISTEN"));
+        check("EVERYCORE_IDLE_TIMOUT", Some("EVERYCORE_IDLE_TIMEOUT"));
+        check("EVERYCORE_MAXCONNECTIONS", Some("EVERYCORE_MAX_CONNECTIONS"));
+        check("EVERYCORE_PORT", None);
+        check("EVERYCORE_PORT_8080_TCP_ADDR", None);
+        check("EVERYCORE_SERVICE_HOST", None);
+        check("EVERYCORE_CASES_ADDR", None);
+        check("LISTN", None);
+    }
 }

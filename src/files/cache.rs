@@ -4,7 +4,7 @@
 
 use super::ready::Ready;
 use crate::{
-    http::Coding,
+    http::{AcceptedCodings, Coding},
     limits::{FILE_CACHED_OVERHEAD_BYTES, FILE_FRESH_MS},
     stats::{Count, Counters},
 };
@@ -68,8 +68,13 @@ impl Cache {
         size <= crate::limits::FILE_CACHED_BYTES_MAX && size <= self.bytes_max / 8
     }
 
-    /// The first coding of `accepted` that the file `name` is known to have, if it takes no look at the disk.
-    pub(super) fn fresh(&self, name: &str, accepted: &[Coding], now_ms: u64) -> Option<Rc<Ready>> {
+    /// The file `name` in the first coding of `accepted` that it is known to have, if it takes no look at the disk.
+    pub(super) fn fresh(
+        &self,
+        name: &str,
+        accepted: impl FnOnce() -> AcceptedCodings,
+        now_ms: u64,
+    ) -> Option<Rc<Ready>> {
         let entries = self.entries.borrow();
         let entry = entries.get(name)?;
         let identity = entry[Coding::Identity as usize].as_ref().filter(|known| known.is_fresh(now_ms))?;
@@ -77,10 +82,7 @@ impl Cache {
         if !identity.has_siblings {
             return Some(identity.clone());
         }
-        for coding in accepted {
-            if *coding == Coding::Identity {
-                break;
-            }
+        for coding in accepted().before_identity() {
             let known = entry[*coding as usize].as_ref().filter(|known| known.is_fresh(now_ms))?;
             if let Some(file) = &known.file {
                 return Some(file.clone());

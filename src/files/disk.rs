@@ -73,13 +73,13 @@ impl From<io::Error> for Failure {
 pub(super) enum Open {
     /// Anything, to see what it is: of a FIFO or a device nobody notices.
     Look,
-    /// What was looked at, a file to read. (Without `O_NONBLOCK`, for the ring's sake; what becomes a FIFO between the two
-    /// looks holds up its own request. What becomes a terminal does not become ours.)
+    /// A file to read, after it was looked at. (Without `O_NONBLOCK`, for the ring's sake; what
+    /// becomes a FIFO between the two looks holds up its own request. What becomes a terminal does not become ours.)
     Read,
-    /// A directory to look into.
-    List,
     /// A directory, to find things beneath it.
     Directory,
+    /// A directory, to list it.
+    List,
 }
 
 impl Open {
@@ -88,8 +88,8 @@ impl Open {
             | match self {
                 Open::Look => OFlags::PATH,
                 Open::Read => OFlags::RDONLY | OFlags::NOCTTY,
-                Open::List => OFlags::RDONLY | OFlags::DIRECTORY,
                 Open::Directory => OFlags::PATH | OFlags::DIRECTORY,
+                Open::List => OFlags::RDONLY | OFlags::DIRECTORY,
             }
     }
 }

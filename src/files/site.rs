@@ -98,15 +98,15 @@ impl Site {
     fn at_once(&self, request: &Request) -> Option<Response> {
         let conditions = Conditions::of(request.head());
         let tail = request.param_raw(TAIL).unwrap_or_default();
-        let accepted = self.accepted(&conditions);
+        let accepted = || self.accepted(&conditions);
         let ready = if tail.is_empty() || tail.ends_with('/') {
             let mut name = self.scratch.borrow_mut();
             name.clear();
             name.push_str(tail);
             name.push_str(self.files.index.first()?);
-            self.cache.fresh(&name, accepted.as_slice(), self.disk.now_ms())?
+            self.cache.fresh(&name, accepted, self.disk.now_ms())?
         } else {
-            self.cache.fresh(tail, accepted.as_slice(), self.disk.now_ms())?
+            self.cache.fresh(tail, accepted, self.disk.now_ms())?
         };
         let plan = Plan::of(&ready, &conditions, request.method());
         match &ready.content {
@@ -161,9 +161,6 @@ impl Site {
         }
         let what = if self.files.listing { Open::List } else { Open::Directory };
         let handle = self.root.get(&self.disk, path, what).await?;
-        if self::what(&handle.stat()?) != What::Directory {
-            return Err(Failure::Absent);
-        }
         if !self.files.listing {
             return Err(if self.files.fallback.is_some() { Failure::Absent } else { Failure::Forbidden });
         }
@@ -176,7 +173,6 @@ impl Site {
 
     /// Looks for a file, in the coding that the client likes best of those there are.
     async fn look(&self, path: &[u8], request: &Request) -> Result<Looked, Failure> {
-        let accepted = self.accepted(&Conditions::of(request.head()));
         let name = encode(path);
         let Looked::File(identity) = self.look_at(&name, path, Coding::Identity, false).await? else {
             return Ok(Looked::Directory);
@@ -184,10 +180,8 @@ impl Site {
         if !identity.ready.has_siblings {
             return Ok(Looked::File(identity));
         }
-        for coding in accepted.as_slice() {
-            if *coding == Coding::Identity {
-                break;
-            }
+        let accepted = self.accepted(&Conditions::of(request.head()));
+        for coding in accepted.before_identity() {
             match self.look_at(&name, path, *coding, false).await {
                 Ok(Looked::File(sibling)) => return Ok(Looked::File(sibling)),
                 Ok(Looked::Directory) | Err(Failure::Absent | Failure::Forbidden) => {}

@@ -107,6 +107,12 @@ impl AcceptedCodings {
     pub fn as_slice(&self) -> &[Coding] {
         &self.order[..self.count]
     }
+
+    /// Those that the client likes better than the identity, best first.
+    pub fn before_identity(&self) -> &[Coding] {
+        let identity = self.as_slice().iter().position(|coding| *coding == Coding::Identity);
+        &self.order[..identity.unwrap_or(self.count)]
+    }
 }
 
 /// RFC 9110 §12.4.2: `q=0.123`, in thousandths.
@@ -143,6 +149,8 @@ mod tests {
         fn check(values: &[&str], expected: &[Coding]) {
             let accepted = AcceptedCodings::parse(values.iter().map(|value| value.as_bytes()));
             assert_eq!(accepted.as_slice(), expected, "{values:?}");
+            let before = expected.split(|coding| *coding == Identity).next().unwrap();
+            assert_eq!(accepted.before_identity(), before, "{values:?}");
         }
         check(&[], &[Identity]);
         check(&[""], &[Identity]);

@@ -131,6 +131,9 @@ pub(super) fn check_path(path: &str) -> Option<RouteProblem> {
         }
     } else if path.contains(['?', '#']) {
         "it has a `?` or `#`, which are not part of a path"
+    } else if path.contains("/:") {
+        // As axum's, express' and others' were: taken as it stands, it would be a route that nobody finds.
+        "a parameter is written `{name}`, not `:name`; a colon that begins a segment, `%3A`"
     } else {
         return None;
     };

@@ -331,17 +331,24 @@ impl<T: Transport> Connection<T> {
         };
         let request = Request::new(head, body, Some(self.info()));
         let app = &self.context.app;
-        match catch_unwind(AssertUnwindSafe(|| app.handle(request))) {
-            Ok(Reply::Ready(response)) if incoming.is_none() => self.answer(response, asked),
-            Ok(reply) => Responded::Later(Box::new(Exchange::new(reply, asked, incoming, self.io.now_ms()))),
-            Err(_) => Responded::Now(self.answer_panic(asked)),
+        let mut reply = None;
+        // Filled in place: to move a response through the catch stalls on its bytes, which were just written.
+        let handled = catch_unwind(AssertUnwindSafe(|| reply = Some(app.handle(request))));
+        match &mut reply {
+            Some(Reply::Ready(response)) if incoming.is_none() => self.answer(response, asked),
+            _ => match (handled, reply) {
+                (Ok(()), Some(reply)) => {
+                    Responded::Later(Box::new(Exchange::new(reply, asked, incoming, self.io.now_ms())))
+                }
+                _ => Responded::Now(self.answer_panic(asked)),
+            },
         }
     }
 
     /// Writes a response whose request was read to its end.
-    fn answer(&mut self, response: Response, asked: Asked) -> Responded {
-        let (framing, next) = self.write_head(&response, asked);
-        match self.write_body(response.into_body(), framing) {
+    fn answer(&mut self, response: &mut Response, asked: Asked) -> Responded {
+        let (framing, next) = self.write_head(response, asked);
+        match self.write_body(std::mem::take(response.body_mut()), framing) {
             None => {
                 self.note_answered();
                 Responded::Now(next)
