@@ -368,8 +368,8 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
-use crate::config::{AjpOptions, Balance, StatsPolicy};
-use crate::topology::PinMode;
+    use crate::config::{AjpOptions, Balance, StatsPolicy};
+    use crate::topology::PinMode;
 
     /// The config of `serve` with these flags; the process' environment must not speak of `EVERYCORE_`.
     fn config(flags: &str) -> Result<ServerConfig, String> {

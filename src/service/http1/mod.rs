@@ -29,7 +29,11 @@ mod waiting;
 pub use context::{Context, Http1Config};
 pub(crate) use waiting::linger;
 
-use self::{exchange::Exchange, incoming::Incoming, waiting::Linger};
+use self::{
+    exchange::Exchange,
+    incoming::Incoming,
+    waiting::{Linger, Stall},
+};
 use crate::{
     access_log::Entry,
     app::ErrorInfo,
@@ -150,13 +154,6 @@ impl<T: Transport> Drop for Connection<T> {
         connections.active.sub(1);
         connections.closed.by(self.cause).add(1);
     }
-}
-
-/// Whether the peer takes what it is sent.
-#[derive(Clone, Copy, Debug, Default)]
-struct Stall {
-    sent_bytes: u64,
-    since: u64,
 }
 
 impl<T: Transport> Connection<T> {

@@ -1,6 +1,6 @@
 //! Waiting for the peer: for its bytes, for its taking of ours, and at the end. Floor 5.
 
-use super::{Connection, Next, Stall, State, broken};
+use super::{Connection, Next, State, broken};
 use crate::{
     http::Reject,
     limits::{ANSWERS_HELD_BYTES, DRAIN_IDLE_GRACE_MS, LINGER_TIMEOUT_MS},
@@ -11,6 +11,13 @@ use std::{
     future::poll_fn,
     task::{self, Poll},
 };
+
+/// Whether the peer takes what it is sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stall {
+    sent_bytes: u64,
+    since: u64,
+}
 
 impl<T: Transport> Connection<T> {
     /// From now on [`poll_fill`](Self::poll_fill) is to be asked.
