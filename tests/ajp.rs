@@ -244,6 +244,39 @@ fn drain_ends_waiting_connections_and_announces_the_last_answer() {
 }
 
 #[test]
+fn access_log_tells_of_requests_by_ajp() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (log, file) = (folder.path().join("log"), folder.path().join("secret"));
+    fs::write(&file, "S").expect("it can be written");
+    let (log_path, file) = (log.to_str().expect("UTF-8"), file.to_str().expect("UTF-8"));
+    let flags = ["--access-log", "combined", "--access-log-file", log_path, "--ajp", "127.0.0.1:0"];
+    let mut server = Binary::start(&[&flags[..], &["--ajp-secret-file", file]].concat());
+    let line = server.await_line(|line| line.starts_with("AJP on "));
+    let mut proxy = Raw::connect(line["AJP on ".len()..].parse().expect("an address"));
+    proxy.send(forward(2, "/yo", &[], &secret("S")));
+    assert_eq!(answer(&mut proxy).0, 200);
+    proxy.send(forward(2, "/fast", &[], &secret("S")));
+    assert_eq!(answer(&mut proxy).0, 200);
+    proxy.send(forward(2, "/yo", &[], &secret("wrong")));
+    assert_eq!(answer(&mut proxy).0, 403);
+    server.signal("TERM");
+    assert_eq!(server.wait().code(), Some(0));
+    let text = fs::read_to_string(log).expect("the log is there");
+    let told: Vec<_> = text
+        .lines()
+        .map(|line| (line.split(' ').next().unwrap_or_default(), line.split('"').nth(1), line.split('"').nth(2)))
+        .collect();
+    let expected = [
+        ("203.0.113.7", Some("GET /yo HTTP/1.1"), Some(" 200 4 ")),
+        ("203.0.113.7", Some("GET /fast HTTP/1.1"), Some(" 200 16294 ")),
+    ];
+    assert_eq!(told[..2], expected, "{text}");
+    let (client, _, status) = told[2];
+    assert_eq!((client, told.len()), ("127.0.0.1", 3), "{text}");
+    assert!(status.is_some_and(|status| status.starts_with(" 403 ")), "{text}");
+}
+
+#[test]
 fn listener_without_a_word_on_the_secret_does_not_start() {
     #[track_caller]
     fn check(flags: &[&str], expected: &str) {

@@ -16,6 +16,7 @@
 
 mod exchange;
 mod incoming;
+mod logging;
 #[cfg(test)]
 mod tests;
 mod waiting;
@@ -23,6 +24,7 @@ mod waiting;
 use self::{exchange::Exchange, incoming::Incoming};
 use super::http1::Context;
 use crate::{
+    access_log::Entry,
     ajp::{
         self, CPONG, Fault, Forward, Forwarded, HeadersTooLarge, Message, body_chunk_start, chunk_bytes_max,
         end_response, split_packet,
@@ -83,7 +85,7 @@ enum Taken {
     Unwanted,
 }
 
-struct Connection<T> {
+struct Connection<T: Transport> {
     io: T,
     context: Rc<Context>,
     options: Rc<AjpOptions>,
@@ -108,13 +110,16 @@ struct Connection<T> {
     /// What the transport was told last.
     phase: Phase,
     stall: Stall,
+    /// What the next line of the access log will say; none without a log.
+    entry: Option<Box<Entry>>,
     /// Why it ended; as long as it has not, why it would have if its task were dropped now.
     cause: CloseCause,
 }
 
 /// Counts the end of a connection, also when its task is dropped.
-impl<T> Drop for Connection<T> {
+impl<T: Transport> Drop for Connection<T> {
     fn drop(&mut self) {
+        self.close_entry(); // an answer that broke off, or never began
         let counters = &self.context.counters;
         counters.connections.active.sub(1);
         counters.connections.closed.by(self.cause).add(1);
@@ -154,6 +159,7 @@ impl<T: Transport> Connection<T> {
             head_ns: 0,
             phase: Phase::Idle,
             stall: Stall::default(),
+            entry: None,
             cause: CloseCause::Error,
         }
     }
@@ -184,6 +190,7 @@ impl<T: Transport> Connection<T> {
                     }
                 },
                 Some(Taken::Refused { status, reason, head_only }) => {
+                    self.begin_refused_entry();
                     self.context.counters.rejects.by_status(status.as_u16()).add(1);
                     self.end_with_error(status, reason, head_only, CloseCause::Rejected)
                 }
@@ -321,6 +328,7 @@ impl<T: Transport> Connection<T> {
         counters.ajp.requests.add(1);
         self.requests += 1;
         self.head_ns = self.io.now_ns();
+        self.begin_entry(&request);
         let head_only = *request.method() == Method::HEAD;
         let app = &self.context.app;
         match catch_unwind(AssertUnwindSafe(|| app.handle(request))) {
@@ -362,6 +370,9 @@ impl<T: Transport> Connection<T> {
         give_buffer(head);
         encoded?;
         self.context.counters.responses.by_status(response.status().as_u16()).add(1);
+        if let Some(entry) = &mut self.entry {
+            entry.answer(response.status().as_u16(), 0); // bytes are counted as they are written
+        }
         Ok(framing)
     }
 
@@ -386,6 +397,9 @@ impl<T: Transport> Connection<T> {
     fn write_data(&mut self, bytes: &Bytes) {
         if self.out.buf.capacity() == 0 {
             self.out.buf = take_buffer();
+        }
+        if let Some(entry) = &mut self.entry {
+            entry.add_bytes(bytes.len());
         }
         let piece_max = chunk_bytes_max(self.options.packet_bytes_max);
         let is_copied = bytes.len() <= COPIED_BODY_BYTES_MAX;
@@ -422,6 +436,7 @@ impl<T: Transport> Connection<T> {
         if self.head_ns > 0 {
             self.out.note_answered(std::mem::take(&mut self.head_ns));
         }
+        self.close_entry();
     }
 
     /// Answers with an error of the server's own, and ends the connection.

@@ -70,7 +70,7 @@ pub struct Context {
     pub config: Http1Config,
     /// The shard's counters.
     pub counters: Rc<Counters>,
-    pub(super) access_log: Option<Rc<AccessLog>>,
+    pub(in crate::service) access_log: Option<Rc<AccessLog>>,
     date: RefCell<DateCache>,
     date_until_ms: Cell<u64>,
     is_draining: Cell<bool>,
