@@ -19,7 +19,7 @@ use std::{fmt, mem::MaybeUninit, ops::Range};
 pub struct HeadLimits {
     /// Bytes from the request line to the empty line; above 65,535 the limit is 65,535.
     pub head_bytes_max: usize,
-    /// Field lines; above [`limits::HEADERS_MAX`] the limit is that.
+    /// Field lines; above [`limits::HEADERS_CEILING`] the limit is that.
     pub headers_max: usize,
     /// Bytes of the request target.
     pub uri_bytes_max: usize,
@@ -155,7 +155,14 @@ impl Head {
 
     fn parse_window(&mut self, window: &[u8], limits: &HeadLimits) -> Result<Option<usize>, Reject> {
         let mut slots = [const { MaybeUninit::<httparse::Header<'_>>::uninit() }; limits::HEADERS_MAX];
-        let slots = &mut slots[..limits.headers_max.min(limits::HEADERS_MAX)];
+        let mut more = Vec::new(); // for those who asked for more than the default
+        let slots = match slots.get_mut(..limits.headers_max) {
+            Some(slots) => slots,
+            None => {
+                more.resize(limits.headers_max.min(limits::HEADERS_CEILING), MaybeUninit::uninit());
+                &mut more[..]
+            }
+        };
         let mut request = httparse::Request::new(&mut []);
         match request.parse_with_uninit_headers(window, slots) {
             Ok(httparse::Status::Complete(length)) => {
@@ -377,7 +384,7 @@ impl Head {
         self.version = version;
         let mut semantics = Semantics::default();
         for (index, (name, value)) in fields.enumerate() {
-            if index == limits.headers_max.min(limits::HEADERS_MAX) {
+            if index == limits.headers_max.min(limits::HEADERS_CEILING) {
                 return Err(Reject::TooManyFields);
             }
             let name = str::from_utf8(name).map_err(|_| Reject::BadFieldName)?;
@@ -940,7 +947,8 @@ mod tests {
             let input = format!("GET /{} HTTP/1.1\r\nHost: x\r\n\r\n", "a".repeat(bytes - GET.len()));
             check(&most, input.as_bytes(), if fits { Ok(Some(bytes)) } else { Err(Reject::HeadTooLarge) });
         }
-        for (fields, fits) in [(99, true), (100, true), (101, false)] {
+        let ceiling = limits::HEADERS_CEILING;
+        for (fields, fits) in [(limits::HEADERS_MAX + 1, true), (ceiling, true), (ceiling + 1, false)] {
             let input = format!("GET / HTTP/1.1\r\nHost: x\r\n{}\r\n", "X: y\r\n".repeat(fields - 1));
             check(&most, input.as_bytes(), if fits { Ok(Some(input.len())) } else { Err(Reject::TooManyFields) });
         }
