@@ -50,7 +50,7 @@ use bytes::Bytes;
 use std::{
     future::poll_fn,
     io,
-    panic::{AssertUnwindSafe, catch_unwind},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     rc::Rc,
     task::{self, Poll, Waker, ready},
 };
@@ -327,18 +327,20 @@ impl<T: Transport> Connection<T> {
             }
         };
         let request = Request::new(head, body, Some(self.info()));
-        let app = &self.context.app;
-        let mut reply = None;
-        // Filled in place: to move a response through the catch stalls on its bytes, which were just written.
-        let handled = catch_unwind(AssertUnwindSafe(|| reply = Some(app.handle(request))));
-        match &mut reply {
-            Some(Reply::Ready(response)) if incoming.is_none() => self.answer(response, asked),
-            _ => match (handled, reply) {
-                (Ok(()), Some(reply)) => {
-                    Responded::Later(Box::new(Exchange::new(reply, asked, incoming, self.io.now_ms())))
-                }
-                _ => Responded::Now(self.answer_panic(asked)),
-            },
+        let written = self.out.len();
+        let responded = catch_unwind(AssertUnwindSafe(|| {
+            // Answered in here, where its handler left it: to move a response stalls on its bytes, just written.
+            let mut reply = self.context.app.handle(request);
+            match &mut reply {
+                Reply::Ready(response) if incoming.is_none() => self.answer(response, asked),
+                _ => Responded::Later(Box::new(Exchange::new(reply, asked, incoming, self.io.now_ms()))),
+            }
+        }));
+        match responded {
+            Ok(responded) => responded,
+            Err(_) if self.out.len() == written => Responded::Now(self.answer_panic(asked)),
+            // Ours, not the handler's: half an answer cannot be mended.
+            Err(panic) => resume_unwind(panic),
         }
     }
 
