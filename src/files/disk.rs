@@ -6,7 +6,7 @@ use crate::{
 };
 use bytes::BytesMut;
 use rustix::{
-    fs::{FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat2},
+    fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2},
     io::pread,
 };
 use std::{
@@ -156,7 +156,8 @@ impl Root {
     /// It is no directory, or not ours to search.
     pub(super) fn open(path: &Path, follows_links: bool) -> io::Result<Self> {
         let path = std::path::absolute(path)?;
-        let fd = rustix::fs::open(&path, Open::Directory.flags(), Mode::empty())?;
+        // Not `open`, which seccomp profiles written today leave out, ours among them.
+        let fd = openat(CWD, &path, Open::Directory.flags(), Mode::empty())?;
         let links = if follows_links { ResolveFlags::empty() } else { ResolveFlags::NO_SYMLINKS };
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | links;
         Ok(Root { path, resolve, fd: RefCell::new(Rc::new(fd)), opened_ms: Cell::new(0) })

@@ -170,7 +170,7 @@ impl<T: Transport> Connection<T> {
         if let (true, Next::Close(cause) | Next::Linger(cause)) = (is_unread, next) {
             next = Next::Linger(self.broken.unwrap_or(cause));
         }
-        match self.write_body(response.into_body(), framing) {
+        match self.write_body(&mut response.into_body(), framing) {
             Some(body) => Phase::Streaming { body, framing, next, wait: HandlerWait::default() },
             None => {
                 self.note_answered();

@@ -347,7 +347,7 @@ impl<T: Transport> Connection<T> {
     /// Writes a response whose request was read to its end.
     fn answer(&mut self, response: &mut Response, asked: Asked) -> Responded {
         let (framing, next) = self.write_head(response, asked);
-        match self.write_body(std::mem::take(response.body_mut()), framing) {
+        match self.write_body(response.body_mut(), framing) {
             None => {
                 self.note_answered();
                 Responded::Now(next)
@@ -386,10 +386,10 @@ impl<T: Transport> Connection<T> {
     }
 
     /// Writes a body that is in memory; gives one back that has to be streamed.
-    fn write_body(&mut self, mut body: Body, framing: BodyFraming) -> Option<Body> {
+    fn write_body(&mut self, body: &mut Body, framing: BodyFraming) -> Option<Body> {
         match framing {
             BodyFraming::None | BodyFraming::Length(0) => {
-                self.let_go(body);
+                self.let_go(std::mem::take(body));
                 None
             }
             BodyFraming::Length(_) => match body.as_slice() {
@@ -405,9 +405,9 @@ impl<T: Transport> Connection<T> {
                     }
                     None
                 }
-                None => self.will_stream(body),
+                None => self.will_stream(std::mem::take(body)),
             },
-            BodyFraming::Chunked | BodyFraming::UntilClose => self.will_stream(body),
+            BodyFraming::Chunked | BodyFraming::UntilClose => self.will_stream(std::mem::take(body)),
         }
     }
 
@@ -466,7 +466,7 @@ impl<T: Transport> Connection<T> {
             .filter(|page| page.body().as_slice().is_some())
             .unwrap_or_else(|| Response::text(format!("{status}: {reason}\n")).with_status(status));
         let (framing, _) = self.write_head(&response, asked);
-        self.write_body(response.into_body(), framing);
+        self.write_body(&mut response.into_body(), framing);
     }
 
     fn info(&mut self) -> Rc<ConnInfo> {
