@@ -251,12 +251,12 @@ impl Core {
         }
     }
 
-    /// Whether the kernel holds work of ours that the next enter would run.
     /// Whether completions are left that a bounded reap did not get to.
     pub(super) fn has_unreaped(&mut self) -> bool {
         !self.ring.completion().is_empty()
     }
 
+    /// Whether the kernel holds work of ours that the next enter would run.
     pub(super) fn has_deferred_work(&mut self) -> bool {
         self.ring.submission().taskrun() || !self.ring.completion().is_empty() || !self.overflow.is_empty()
     }
