@@ -93,6 +93,11 @@ impl Context {
         }
     }
 
+    /// The same, with a line in the log for each answer.
+    pub(crate) fn with_access_log(self, access_log: Option<Rc<AccessLog>>) -> Self {
+        Context { access_log, ..self }
+    }
+
     /// Puts what requests tell of their connection behind a shared pointer.
     pub(super) fn share_info(&self, info: ConnInfo) -> Rc<ConnInfo> {
         let spare = self.spare_infos.borrow_mut().pop();
@@ -110,11 +115,6 @@ impl Context {
         if let Some(spare) = info.take_if(|info| !info.has_addrs() && Rc::get_mut(info).is_some()) {
             self.spare_infos.borrow_mut().push(spare);
         }
-    }
-
-    /// The same, with a line in the log for each answer.
-    pub(crate) fn with_access_log(self, access_log: Option<Rc<AccessLog>>) -> Self {
-        Context { access_log, ..self }
     }
 
     /// From now on every answer closes its connection, and connections that wait are closed after a grace. The
