@@ -156,6 +156,8 @@ pub const HEADERS_CEILING: usize = 1000;
 /// Open connections of one server, all shards together. What the limit on open files allows, less
 /// `FILES_RESERVED`, lowers it.
 pub const CONNECTIONS_MAX: usize = 65_536;
+/// A server whose limit on open files allows fewer (and fewer than it was told to take) says so at the start.
+pub const CONNECTIONS_FEW: usize = 1024;
 /// The most that `--max-connections` takes: slots are numbered with fewer than 32 bits.
 pub const CONNECTIONS_MAX_CEILING: usize = 16 * 1024 * 1024;
 /// Descriptors kept from connections, a process: standard streams, logs, files being served.
@@ -222,7 +224,7 @@ const _: () = {
     assert!(HEADERS_MAX <= HEADERS_CEILING);
     assert!(HEAD_BYTES_CEILING <= INBOX_HIGH_BYTES, "the largest head that can be asked for fits in an inbox");
     assert!(DEADLINE_MAX.as_millis() <= WHEEL_HORIZON_MS as u128);
-    assert!(CONNECTIONS_MAX <= CONNECTIONS_MAX_CEILING);
+    assert!(CONNECTIONS_FEW <= CONNECTIONS_MAX && CONNECTIONS_MAX <= CONNECTIONS_MAX_CEILING);
     assert!(CONNECTIONS_MAX_CEILING < u32::MAX as usize);
     assert!(TICK_MIN.as_nanos() <= TICK.as_nanos() && TICK.as_nanos() <= TICK_MAX.as_nanos());
     assert!(HEADER_TIMEOUT.as_nanos() < IDLE_TIMEOUT.as_nanos());

@@ -418,8 +418,16 @@ fn too_few_descriptors_are_an_error_with_the_cure() {
         let command = limited(&format!("-n {files}"), Path::new(BINARY), &args);
         refused(command, 1, &["files", "64", "ulimit -n"]);
     }
-    let server = Server::launch(limited("-n 64", Path::new(BINARY), &args));
+    let folder = tempfile::tempdir().expect("a folder");
+    let said = folder.path().join("said");
+    let mut command = limited("-n 64", Path::new(BINARY), &args);
+    command.env_remove("EVERYCORE_LOG").env_remove("RUST_LOG").stderr(fs::File::create(&said).expect("it is new"));
+    let mut server = Server::launch(command);
     assert_eq!(get(server.http, "/yo").status, 200);
+    server.signal("TERM");
+    assert!(server.wait().success());
+    let said = fs::read_to_string(said).expect("it is there");
+    assert!(said.contains("64 open files allow 1 connection at a time; raise it (`ulimit -n 65840`"), "{said}");
 }
 
 #[test]

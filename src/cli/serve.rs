@@ -35,13 +35,16 @@ pub(super) fn run(mut args: ServeArgs) -> ExitCode {
             return code;
         }
     };
+    let wanted = config.connections_max;
     let others = (config.echo.len(), config.ajp.len());
     let mounts = site.as_ref().map(|site| site.mounts().to_vec()).unwrap_or_default();
     match start(config, site, compress) {
         Err(error) => fail(code(&error), &error),
         Ok(running) => {
             let _ = announce(&running, others, &mounts); // nobody reads it: no reason not to serve
-            if let Some(warning) = running.preflight().memlock.warning() {
+            let checked = running.preflight();
+            let few_files = checked.nofile_warning(wanted, running.plan().shards());
+            for warning in checked.memlock.warning().into_iter().chain(few_files) {
                 tracing::warn!("{warning}");
             }
             match running.wait() {
