@@ -374,6 +374,8 @@ pub const COMPARE_BATCHES_MIN: usize = 3;
 pub const PLOT_POINTS_MAX: usize = 800;
 /// Share of a core above which a shard of the load generator is called the bottleneck.
 pub const LOAD_BUSY_WARN: f64 = 0.9;
+/// Share of the time above which it is said that a shard of the load generator waited for its core.
+pub const LOAD_DELAYED_WARN: f64 = 0.1;
 
 const _: () = {
     assert!(RESPONSE_HEAD_BYTES_MAX >= HEAD_BYTES_MAX);

@@ -79,11 +79,15 @@ fn write(out: &mut String, report: &Report) -> fmt::Result {
         let end = rows.last().map_or(0.0, |row| row.at_s + row.seconds);
         linear_ticks(end).into_iter().map(|tick| (tick, format!("{}", (tick * 1e3).round() / 1e3))).collect()
     };
-    let line = |name, of: fn(&Row) -> f64| Line { name, points: rows.iter().map(|row| (row.at_s, of(row))).collect() };
+    let line =
+        |name, of: &dyn Fn(&Row) -> f64| Line { name, points: rows.iter().map(|row| (row.at_s, of(row))).collect() };
+    // The last interval is cut short: its rate would be a jump that never was.
+    let longest = rows.iter().map(|row| row.seconds).fold(0.0, f64::max);
+    let rate = |row: &Row, count: u64| if row.seconds > 0.5 * longest { count as f64 / row.seconds } else { f64::NAN };
     writeln!(out, "<h2>Requests/s over time</h2>")?;
-    let mut lines = vec![line("answers/s", Row::rate)];
+    let mut lines = vec![line("answers/s", &|row| rate(row, row.answers))];
     if report.failures > 0 {
-        lines.push(line("errors/s", |row| row.errors as f64 / row.seconds.max(1e-9)));
+        lines.push(line("errors/s", &|row| rate(row, row.errors)));
     }
     let x_label: fn(f64) -> String = |value| format!("{value:.1} s");
     let y_label: fn(f64) -> String = |value| Count(value as u64).to_string();
@@ -91,9 +95,9 @@ fn write(out: &mut String, report: &Report) -> fmt::Result {
         .write(out)?;
     writeln!(out, "<h2>Latency over time</h2>")?;
     let lines = vec![
-        line("p50", |row| if_answered(row, row.p50_ns)),
-        line("p99", |row| if_answered(row, row.p99_ns)),
-        line("max", |row| if_answered(row, row.max_ns)),
+        line("p50", &|row| if_answered(row, row.p50_ns)),
+        line("p99", &|row| if_answered(row, row.p99_ns)),
+        line("max", &|row| if_answered(row, row.max_ns)),
     ];
     Plot { x_name: "s", y_name: "latency", y_scale: Scale::Log, x_ticks: x_ticks(), x_label, y_label: nanos, lines }
         .write(out)?;
@@ -132,7 +136,7 @@ fn percentiles(report: &Report) -> Plot<'static> {
         y_name: "latency",
         y_scale: Scale::Log,
         x_ticks: ticks.map(|(label, at)| (at, label.to_owned())).collect(),
-        x_label: |nines| format!("{:.4} %", 100.0 * (1.0 - 10f64.powf(-nines))),
+        x_label: |nines| format!("{} %", (1e6 * (1.0 - 10f64.powf(-nines))).round() / 1e4),
         y_label: nanos,
         lines,
     }
@@ -246,9 +250,6 @@ fn coarse(rows: &[Row]) -> Vec<Row> {
         }
         all
     };
-    // The last interval is cut short: its rate would be a jump that never was.
-    let whole = rows.iter().map(|row| row.seconds).fold(0.0, f64::max);
-    let rows: Vec<Row> = rows.iter().filter(|row| row.seconds > 0.5 * whole).cloned().collect();
     rows.chunks(size).map(merge).collect()
 }
 
