@@ -9,7 +9,10 @@ use crate::{
     config::{Address, ServerConfig},
     limits::{CONNECTIONS_MAX, HEALTHCHECK_TIMEOUT, MEMLOCK_BYTES_ADVISED},
     preflight::{Platform, Preflight, RingUnavailable, memlock_needed, preflight_for},
-    ring::{probe::Features, rlimit::{files_for, read_limits}},
+    ring::{
+        probe::Features,
+        rlimit::{files_for, read_limits},
+    },
     topology::{Host, PinMode, ShardPlan},
 };
 use serde::Serialize;
