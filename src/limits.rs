@@ -307,6 +307,8 @@ pub const RETRY_AFTER_S: u32 = 1;
 pub const GLOMMIO_IO_MEMORY: usize = 64 * 1024;
 /// How long a shard may take to answer for its counters before it is listed as missing.
 pub const ANSWER_PATIENCE: Duration = Duration::from_millis(500);
+/// What the kernel tells of the process is read again for the stats after so long.
+pub const PROCESS_READ_EVERY: Duration = Duration::from_secs(1);
 /// How long the shards may take to end once told to; then one is stuck in a handler that blocks, and is left behind.
 /// Together with the drain's default less than the 10 s of `docker stop`.
 pub const STOP_PATIENCE: Duration = Duration::from_secs(1);

@@ -324,7 +324,7 @@ impl<T: Transport> Connection<T> {
     /// Calls the handler. Without a body that is still to come, and with an answer at once, all is done here.
     fn respond(&mut self, request: Request, incoming: Option<Incoming>) -> Responded {
         let counters = &self.context.counters;
-        counters.requests.add(1);
+        counters.request(request.method());
         counters.ajp.requests.add(1);
         self.requests += 1;
         self.head_ns = self.io.now_ns();

@@ -298,8 +298,7 @@ impl<T: Transport> Connection<T> {
 
     /// Calls the handler. Without a body that is still arriving, and with an answer at once, all is done here.
     fn respond(&mut self, head: PooledHead) -> Responded {
-        let counters = &self.context.counters;
-        counters.requests.add(1);
+        self.context.counters.request(head.method());
         self.requests += 1;
         self.head_ns = self.io.now_ns();
         if self.context.access_log.is_some() {
