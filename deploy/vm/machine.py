@@ -3,6 +3,7 @@
 Packages come from the mirror that this machine's apt already uses, with the release changed; apt checks their signatures. They
 are kept in target/vm. Nothing is installed here.
 """
+import functools
 import os
 import re
 import shutil
@@ -110,8 +111,12 @@ class Release:
         return self.tell(image, "Version"), self.unpack(image, "./boot/vmlinuz-*", "./usr/lib/modules/*/vmlinuz")
 
 
+# Once a run: each fetches apt's lists.
+release = functools.cache(Release)
+
+
 def busybox():
-    return Release("bookworm").unpack("busybox-static", "./bin/busybox").read_bytes()
+    return release("bookworm").unpack("busybox-static", "./bin/busybox").read_bytes()
 
 
 # ---- our binary ----------------------------------------------------------------------------------

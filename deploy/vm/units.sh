@@ -111,7 +111,7 @@ stop_drains_and_ends_with_0() {
 }
 
 restart_right_after_a_stop_works() {
-    # Just what the shards need: rings that the process before still holds are in the way.
+    # Just what the shards need: on a kernel that charges rings, those of the process before are in the way for a moment.
     with LimitMEMLOCK=1M
     systemctl start "$unit" || return 1
     for _ in 1 2 3 4 5; do
