@@ -18,6 +18,7 @@
 //! A client that half-closes gets its answers. A handler whose client reset the connection is dropped at its
 //! next await. A streamed answer that breaks off closes the connection without its last chunk.
 
+mod answer;
 mod context;
 mod exchange;
 mod incoming;
@@ -36,12 +37,11 @@ use self::{
 };
 use crate::{
     access_log::Entry,
-    app::ErrorInfo,
     handler::Reply,
-    http::{Body, BodyFraming, ConnInfo, Framing, Method, PooledHead, Reject, Request, Response, StatusCode, Version},
-    limits::{ANSWERS_HELD_BYTES, COPIED_BODY_BYTES_MAX, INPUT_AHEAD_BYTES_MAX},
+    http::{Body, ConnInfo, Framing, Method, PooledHead, Reject, Request, Version},
+    limits::{ANSWERS_HELD_BYTES, INPUT_AHEAD_BYTES_MAX},
     stats::{CloseCause, Count},
-    transport::{Outgoing, Phase, Transport, take_buffer},
+    transport::{Outgoing, Phase, Transport},
 };
 use bytes::Bytes;
 use std::{
@@ -49,7 +49,7 @@ use std::{
     io,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     rc::Rc,
-    task::{self, Poll, Waker, ready},
+    task::{self, Poll, ready},
 };
 
 /// Serves `io` until either side ends it, and counts why.
@@ -204,19 +204,17 @@ impl<T: Transport> Connection<T> {
     fn poll(&mut self, cx: &mut task::Context<'_>) -> Poll<CloseCause> {
         loop {
             let next = match &mut self.state {
-                State::Reading => match self.next_head() {
-                    Ok(Some(head)) => match self.respond(head) {
-                        Responded::Now(next) => next,
-                        Responded::Later(exchange) => {
-                            self.state = State::Answering(exchange);
-                            continue;
-                        }
-                    },
-                    Ok(None) => {
+                State::Reading => match self.read() {
+                    Read::Answered(next) => next,
+                    Read::Begun(exchange) => {
+                        self.state = State::Answering(exchange);
+                        continue;
+                    }
+                    Read::Nothing => {
                         self.start_waiting();
                         continue;
                     }
-                    Err((reject, head_only)) => self.refuse(reject, head_only),
+                    Read::Refused(reject, head_only) => self.refuse(reject, head_only),
                 },
                 State::Waiting => match ready!(self.poll_fill(cx)) {
                     Ok(next) => next,
@@ -271,6 +269,32 @@ impl<T: Transport> Connection<T> {
         &self.input[self.at..]
     }
 
+    /// Answers what is whole in the input, as far as that goes at once.
+    fn read(&mut self) -> Read {
+        // Of the request that was given to its handler last: what its answer depends on, and what was written before it.
+        let mut at_work = None;
+        // One catch for all of them.
+        let read = catch_unwind(AssertUnwindSafe(|| {
+            loop {
+                let head = match self.next_head() {
+                    Ok(Some(head)) => head,
+                    Ok(None) => return Read::Nothing,
+                    Err((reject, head_only)) => return Read::Refused(reject, head_only),
+                };
+                match self.respond(head, &mut at_work) {
+                    Read::Answered(Next::Request) => {}
+                    other => return other,
+                }
+            }
+        }));
+        match (read, at_work) {
+            (Ok(read), _) => read,
+            (Err(_), Some((asked, written))) if self.out.len() == written => Read::Answered(self.answer_panic(asked)),
+            // Ours, not the handler's: half an answer cannot be mended.
+            (Err(panic), _) => resume_unwind(panic),
+        }
+    }
+
     /// The next whole head in the input, if there is one and room for its answer.
     fn next_head(&mut self) -> Result<Option<PooledHead>, (Reject, bool)> {
         let unread = &self.input[self.at..];
@@ -294,7 +318,7 @@ impl<T: Transport> Connection<T> {
     }
 
     /// Calls the handler. Without a body that is still arriving, and with an answer at once, all is done here.
-    fn respond(&mut self, head: PooledHead) -> Responded {
+    fn respond(&mut self, head: PooledHead, at_work: &mut Option<(Asked, usize)>) -> Read {
         self.context.counters.request(head.method());
         self.requests += 1;
         self.head_ns = self.io.now_ns();
@@ -323,145 +347,13 @@ impl<T: Transport> Connection<T> {
             }
         };
         let request = Request::new(head, body, Some(self.info()));
-        let written = self.out.len();
-        let responded = catch_unwind(AssertUnwindSafe(|| {
-            // Answered in here, where its handler left it: to move a response stalls on its bytes, just written.
-            let mut reply = self.context.app.handle(request);
-            match &mut reply {
-                Reply::Ready(response) if incoming.is_none() => self.answer(response, asked),
-                _ => Responded::Later(Box::new(Exchange::new(reply, asked, incoming, self.io.now_ms()))),
-            }
-        }));
-        match responded {
-            Ok(responded) => responded,
-            Err(_) if self.out.len() == written => Responded::Now(self.answer_panic(asked)),
-            // Ours, not the handler's: half an answer cannot be mended.
-            Err(panic) => resume_unwind(panic),
+        *at_work = Some((asked, self.out.len()));
+        // Answered where its handler left it: to move a response stalls on its bytes, just written.
+        let mut reply = self.context.app.handle(request);
+        match &mut reply {
+            Reply::Ready(response) if incoming.is_none() => self.answer(response, asked),
+            _ => Read::Begun(Box::new(Exchange::new(reply, asked, incoming, self.io.now_ms()))),
         }
-    }
-
-    /// Writes a response whose request was read to its end.
-    fn answer(&mut self, response: &mut Response, asked: Asked) -> Responded {
-        let (framing, next) = self.write_head(response, asked);
-        match self.write_body(response.body_mut(), framing) {
-            None => {
-                self.note_answered();
-                Responded::Now(next)
-            }
-            Some(body) => Responded::Later(Box::new(Exchange::streaming(body, framing, next, asked))),
-        }
-    }
-
-    /// Writes a response's head; says how the body must follow, and how to go on after it.
-    fn write_head(&mut self, response: &Response, asked: Asked) -> (BodyFraming, Next) {
-        self.context.counters.responses.by_status(response.status().as_u16()).add(1);
-        if self.out.buf.capacity() == 0 {
-            self.out.buf = take_buffer();
-        }
-        // Asked again: the drain may have begun while the handler was at work.
-        let keep_alive = asked.keep_alive && !self.context.is_draining();
-        let (Asked { version, head_only, .. }, now) = (asked, self.io.now_ms());
-        let framing = self.context.encode_head(&mut self.out.buf, response, version, head_only, keep_alive, now);
-        if let Some(entry) = &mut self.entry {
-            let bytes = if let BodyFraming::Length(bytes) = framing { bytes } else { 0 };
-            entry.answer(response.status().as_u16(), bytes);
-        }
-        let closes = !keep_alive || response.is_closing() || framing == BodyFraming::UntilClose;
-        if !closes {
-            return (framing, Next::Request);
-        }
-        let is_over = self.context.config.requests_per_connection_max.is_some_and(|max| self.requests >= max);
-        let cause = match self.context.is_draining() {
-            true => CloseCause::Drained,
-            false if is_over => CloseCause::RequestsMax,
-            false => CloseCause::ServerClosed,
-        };
-        // A client that did not announce the close may have sent its next requests before it hears of it.
-        (framing, if asked.is_clients_last { Next::Close(cause) } else { Next::Linger(cause) })
-    }
-
-    /// Writes a body that is in memory; gives one back that has to be streamed.
-    fn write_body(&mut self, body: &mut Body, framing: BodyFraming) -> Option<Body> {
-        match framing {
-            BodyFraming::None | BodyFraming::Length(0) => {
-                self.let_go(std::mem::take(body));
-                None
-            }
-            BodyFraming::Length(_) => match body.as_slice() {
-                Some(bytes) if bytes.len() <= COPIED_BODY_BYTES_MAX => {
-                    self.out.buf.extend_from_slice(bytes);
-                    None
-                }
-                Some(_) => {
-                    // In memory: the one chunk is there at once.
-                    let cx = &mut task::Context::from_waker(Waker::noop());
-                    if let Poll::Ready(Some(Ok(bytes))) = body.poll_chunk(cx) {
-                        self.out.push_shared(bytes);
-                    }
-                    None
-                }
-                None => self.will_stream(std::mem::take(body)),
-            },
-            BodyFraming::Chunked | BodyFraming::UntilClose => self.will_stream(std::mem::take(body)),
-        }
-    }
-
-    fn will_stream(&mut self, body: Body) -> Option<Body> {
-        if let Some(entry) = &mut self.entry {
-            entry.set_bytes(0); // they are counted as they are written
-        }
-        Some(body)
-    }
-
-    /// Answers a request that cannot be read; nothing after it on this connection is trusted.
-    fn refuse(&mut self, reject: Reject, head_only: bool) -> Next {
-        let status = reject.status();
-        if self.context.access_log.is_some() {
-            self.begin_refused_entry();
-        }
-        self.context.counters.rejects.by_status(status.as_u16()).add(1);
-        self.answer_error(
-            status,
-            reject.reason(),
-            Asked { version: Version::Http11, head_only, keep_alive: false, is_clients_last: false },
-        );
-        if self.entry.is_some() {
-            self.close_entry();
-        }
-        Next::Linger(match reject {
-            Reject::HeadTimedOut => CloseCause::HeaderTimeout,
-            _ => CloseCause::Rejected,
-        })
-    }
-
-    fn answer_panic(&mut self, asked: Asked) -> Next {
-        self.context.counters.handler_panics.add(1);
-        tracing::error!("a handler panicked; the client got 500");
-        let asked = Asked { keep_alive: false, ..asked };
-        self.answer_error(StatusCode::INTERNAL_SERVER_ERROR, "the handler of this request failed", asked);
-        self.note_answered();
-        Next::Linger(CloseCause::Error)
-    }
-
-    /// Drops what is an author's; a destructor that panics is counted.
-    fn let_go<A>(&self, value: A) {
-        if catch_unwind(AssertUnwindSafe(|| drop(value))).is_err() {
-            self.context.counters.handler_panics.add(1);
-            tracing::error!("a destructor of a handler's panicked");
-        }
-    }
-
-    /// Writes an answer of the server's own, as the application's error page has it.
-    fn answer_error(&mut self, status: StatusCode, reason: &'static str, asked: Asked) {
-        let info = ErrorInfo { status, reason: reason.into(), request: None };
-        let app = &self.context.app;
-        // A page that panics, or that streams, is not worth waiting for.
-        let response = catch_unwind(AssertUnwindSafe(|| app.error_answer(&info)))
-            .ok()
-            .filter(|page| page.body().as_slice().is_some())
-            .unwrap_or_else(|| Response::text(format!("{status}: {reason}\n")).with_status(status));
-        let (framing, _) = self.write_head(&response, asked);
-        self.write_body(&mut response.into_body(), framing);
     }
 
     fn info(&mut self) -> Rc<ConnInfo> {
@@ -474,10 +366,15 @@ impl<T: Transport> Connection<T> {
     }
 }
 
-/// What a call of the handler came to.
-enum Responded {
-    Now(Next),
-    Later(Box<Exchange>),
+/// What a look into the input came to.
+enum Read {
+    /// No whole head is there, or no room for its answer.
+    Nothing,
+    Answered(Next),
+    /// The answer takes time.
+    Begun(Box<Exchange>),
+    /// What is no request; and whether HEAD was asked.
+    Refused(Reject, bool),
 }
 
 pub(crate) fn broken(error: &io::Error) -> CloseCause {
