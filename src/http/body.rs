@@ -6,12 +6,15 @@ use super::Reject;
 use bytes::{Bytes, BytesMut};
 use futures_core::Stream;
 use http::{HeaderName, HeaderValue, StatusCode};
+use pin_project_lite::pin_project;
 use std::{
     borrow::Cow,
     cell::RefCell,
     collections::VecDeque,
     fmt,
     future::poll_fn,
+    ops::Range,
+    os::fd::BorrowedFd,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll, Waker},
@@ -47,7 +50,41 @@ enum Kind {
     },
 }
 
-type BoxStream = Pin<Box<dyn Stream<Item = Result<Bytes, BodyError>>>>;
+type BoxStream = Pin<Box<dyn Chunks>>;
+
+/// A stream of bytes, of which some may be in an open file: a connection can have them sent from there, uncopied.
+pub(crate) trait Chunks: Stream<Item = Result<Bytes, BodyError>> {
+    /// The bytes that come next, where they are. `None`: they are to be polled for.
+    fn in_file(self: Pin<&mut Self>) -> Option<(BorrowedFd<'_>, Range<u64>)> {
+        None
+    }
+
+    /// So many of those bytes were sent, and do not come again; 0: the file ends before them.
+    ///
+    /// # Errors
+    /// The body breaks off here.
+    fn sent_from_file(self: Pin<&mut Self>, _count: usize) -> Result<(), BodyError> {
+        Ok(())
+    }
+}
+
+pin_project! {
+    /// A stream of which nothing is in a file.
+    struct Plain<S> {
+        #[pin]
+        stream: S,
+    }
+}
+
+impl<S: Stream<Item = Result<Bytes, BodyError>>> Stream for Plain<S> {
+    type Item = Result<Bytes, BodyError>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.project().stream.poll_next(cx)
+    }
+}
+
+impl<S: Stream<Item = Result<Bytes, BodyError>>> Chunks for Plain<S> {}
 
 impl Body {
     /// A body without bytes.
@@ -57,12 +94,32 @@ impl Body {
 
     /// A body whose length is not known beforehand: it goes out in chunks.
     pub fn stream(stream: impl Stream<Item = Result<Bytes, BodyError>> + 'static) -> Body {
-        Body(Kind::Stream { stream: Box::pin(stream), remaining: None })
+        Body(Kind::Stream { stream: Box::pin(Plain { stream }), remaining: None })
     }
 
     /// A stream of exactly `len` bytes; one that yields more or fewer ends in [`BodyError::WrongLength`].
     pub fn sized_stream(len: u64, stream: impl Stream<Item = Result<Bytes, BodyError>> + 'static) -> Body {
-        Body(Kind::Stream { stream: Box::pin(stream), remaining: Some(len) })
+        Body(Kind::Stream { stream: Box::pin(Plain { stream }), remaining: Some(len) })
+    }
+
+    /// As [`sized_stream`](Body::sized_stream), of bytes that may be in a file.
+    pub(crate) fn chunks(len: u64, chunks: impl Chunks + 'static) -> Body {
+        Body(Kind::Stream { stream: Box::pin(chunks), remaining: Some(len) })
+    }
+
+    /// See [`Chunks::in_file`].
+    pub(crate) fn in_file(&mut self) -> Option<(BorrowedFd<'_>, Range<u64>)> {
+        match &mut self.0 {
+            Kind::Stream { stream, .. } => stream.as_mut().in_file(),
+            _ => None,
+        }
+    }
+
+    /// See [`Chunks::sent_from_file`].
+    pub(crate) fn sent_from_file(&mut self, count: usize) -> Result<(), BodyError> {
+        let Kind::Stream { stream, remaining } = &mut self.0 else { return Ok(()) };
+        *remaining = remaining.map(|remaining| remaining.saturating_sub(count as u64));
+        stream.as_mut().sent_from_file(count)
     }
 
     /// Bytes that are still to come, if that is known.
