@@ -37,10 +37,16 @@ pub(super) fn run(mut args: ServeArgs) -> ExitCode {
     };
     let others = (config.echo.len(), config.ajp.len());
     let mounts = site.as_ref().map(|site| site.mounts().to_vec()).unwrap_or_default();
+    let is_pointless = compress == CompressArg::Dynamic && site.is_some();
     match start(config, site, compress) {
         Err(error) => fail(code(&error), &error),
         Ok(running) => {
             let _ = announce(&running, others, &mounts); // nobody reads it: no reason not to serve
+            if is_pointless {
+                tracing::warn!(
+                    "--compress dynamic compresses nothing here: with --root all answers are files; expected --compress all"
+                );
+            }
             if let Some(warning) = running.preflight().memlock.warning() {
                 tracing::warn!("{warning}");
             }

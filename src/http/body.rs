@@ -39,6 +39,8 @@ pub struct Body(Kind);
 enum Kind {
     #[default]
     Empty,
+    /// A stream that is read to its end, and the trailer fields that it had.
+    Ended(FieldPairs),
     Static(&'static [u8]),
     Owned(Vec<u8>),
     Bytes(Bytes),
@@ -57,6 +59,11 @@ pub(crate) trait Chunks: Stream<Item = Result<Bytes, BodyError>> {
     /// The bytes that come next, where they are. `None`: they are to be polled for.
     fn in_file(self: Pin<&mut Self>) -> Option<(BorrowedFd<'_>, Range<u64>)> {
         None
+    }
+
+    /// Fields that follow its end.
+    fn trailers(self: Pin<&mut Self>) -> FieldPairs {
+        FieldPairs::new()
     }
 
     /// So many of those bytes were sent, and do not come again; 0: the file ends before them.
@@ -107,6 +114,11 @@ impl Body {
         Body(Kind::Stream { stream: Box::pin(chunks), remaining: Some(len) })
     }
 
+    /// As [`stream`](Body::stream), with trailer fields.
+    pub(crate) fn unsized_chunks(chunks: impl Chunks + 'static) -> Body {
+        Body(Kind::Stream { stream: Box::pin(chunks), remaining: None })
+    }
+
     /// See [`Chunks::in_file`].
     pub(crate) fn in_file(&mut self) -> Option<(BorrowedFd<'_>, Range<u64>)> {
         match &mut self.0 {
@@ -139,7 +151,7 @@ impl Body {
     /// The whole body, if it is in memory already.
     pub fn as_slice(&self) -> Option<&[u8]> {
         match &self.0 {
-            Kind::Empty => Some(&[]),
+            Kind::Empty | Kind::Ended(_) => Some(&[]),
             Kind::Static(bytes) => Some(bytes),
             Kind::Owned(bytes) => Some(bytes),
             Kind::Bytes(bytes) => Some(bytes),
@@ -153,7 +165,7 @@ impl Body {
     /// The body itself: it is a stream.
     pub fn into_memory(self) -> Result<Bytes, Body> {
         match self.0 {
-            Kind::Empty => Ok(Bytes::new()),
+            Kind::Empty | Kind::Ended(_) => Ok(Bytes::new()),
             Kind::Static(bytes) => Ok(Bytes::from_static(bytes)),
             Kind::Owned(bytes) => Ok(Bytes::from(bytes)),
             Kind::Bytes(bytes) => Ok(bytes),
@@ -174,10 +186,13 @@ impl Body {
                 let polled = stream.as_mut().poll_next(cx).map(|next| check_length(next, remaining));
                 match polled {
                     Poll::Ready(Some(Ok(_))) | Poll::Pending => return polled,
-                    Poll::Ready(_) => polled,
+                    Poll::Ready(_) => {
+                        self.0 = Kind::Ended(stream.as_mut().trailers());
+                        return polled;
+                    }
                 }
             }
-            Kind::Empty => return Poll::Ready(None),
+            Kind::Empty | Kind::Ended(_) => return Poll::Ready(None),
             Kind::Static(bytes) => whole(Bytes::from_static(bytes)),
             Kind::Owned(bytes) => whole(Bytes::from(std::mem::take(bytes))),
             Kind::Bytes(bytes) => whole(std::mem::take(bytes)),
@@ -221,9 +236,10 @@ impl Body {
         Ok(whole.freeze())
     }
 
-    /// The trailer fields of a chunked request, once its body was read to the end; taken out.
+    /// The trailer fields of a chunked body, once it was read to the end; taken out.
     pub fn trailers(&mut self) -> FieldPairs {
-        match &self.0 {
+        match &mut self.0 {
+            Kind::Ended(trailers) => std::mem::take(trailers),
             Kind::Feed(consumer) => std::mem::take(&mut consumer.0.borrow_mut().trailers),
             _ => FieldPairs::new(),
         }
@@ -262,7 +278,7 @@ impl Stream for Body {
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match &self.0 {
-            Kind::Empty => "empty",
+            Kind::Empty | Kind::Ended(_) => "empty",
             Kind::Static(_) => "static",
             Kind::Owned(_) => "owned",
             Kind::Bytes(_) => "bytes",
