@@ -28,7 +28,11 @@ use crate::http::{Params, Request, Response};
 pub struct App {
     /// Routes without parameters: one hash look-up costs half of what matchit does, and less with many routes.
     /// The hash may be weak: the keys are the author's, so that a peer cannot lengthen a chain.
-    pub(crate) fixed: HashMap<Box<str>, Route, rustc_hash::FxBuildHasher>,
+    pub(crate) fixed: HashMap<Box<str>, u32, rustc_hash::FxBuildHasher>,
+    /// Those routes; `fixed` has indices into it.
+    pub(crate) routes: Vec<Route>,
+    /// Tells its notes on heads from another app's; not 0.
+    pub(crate) id: u32,
     /// Routes with parameters. matchit too prefers a fixed path to these, so that asking it second changes nothing.
     pub(crate) patterns: matchit::Router<(ParamNames, Route)>,
     /// Fallbacks of nested routers, by prefix.
@@ -45,9 +49,18 @@ impl App {
     ///
     /// Panics if the handler does; the service catches that.
     pub fn handle(&self, request: Request) -> Reply {
-        match self.fixed.get(request.path()) {
-            Some(route) => route.handler(request.method())(request),
-            None => self.handle_pattern(request),
+        // Of a head that came before, and so is the same, the handler is known.
+        if let Some(memo) = request.head().memo(self.id) {
+            return self.routes[memo as usize / SLOTS.len()].slots[memo as usize % SLOTS.len()](request);
+        }
+        let Some(&index) = self.fixed.get(request.path()) else { return self.handle_pattern(request) };
+        let route = &self.routes[index as usize];
+        match slot(request.method()) {
+            Some(slot) => {
+                request.head().set_memo(self.id, index * SLOTS.len() as u32 + slot as u32);
+                route.slots[slot](request)
+            }
+            None => route.handler(request.method())(request),
         }
     }
 
@@ -103,20 +116,16 @@ pub(crate) const SLOTS: [Method; 7] =
 
 impl Route {
     fn handler(&self, method: &Method) -> &Handler {
-        let slot = match *method {
-            Method::GET => 0,
-            Method::HEAD => 1,
-            Method::POST => 2,
-            Method::PUT => 3,
-            Method::DELETE => 4,
-            Method::PATCH => 5,
-            Method::OPTIONS => 6,
-            _ => {
-                return self.others.iter().find(|(name, _)| name == method).map_or(&self.rest, |(_, handler)| handler);
-            }
-        };
-        &self.slots[slot]
+        match slot(method) {
+            Some(slot) => &self.slots[slot],
+            None => self.others.iter().find(|(name, _)| name == method).map_or(&self.rest, |(_, handler)| handler),
+        }
     }
+}
+
+/// Which of [`SLOTS`] a method is.
+fn slot(method: &Method) -> Option<usize> {
+    SLOTS.iter().position(|other| other == method)
 }
 
 /// What an error page is told: an error answer that the server makes, not one of a handler's.

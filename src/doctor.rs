@@ -7,9 +7,12 @@
 use crate::{
     Error, Router, Server,
     config::{Address, ServerConfig},
-    limits::{CONNECTIONS_MAX, FILES_PER_SHARD, FILES_RESERVED, HEALTHCHECK_TIMEOUT, MEMLOCK_BYTES_ADVISED},
+    limits::{CONNECTIONS_MAX, HEALTHCHECK_TIMEOUT, MEMLOCK_BYTES_ADVISED},
     preflight::{Platform, Preflight, RingUnavailable, memlock_needed, preflight_for},
-    ring::{probe::Features, rlimit::read_limits},
+    ring::{
+        probe::Features,
+        rlimit::{files_for, read_limits},
+    },
     topology::{Host, PinMode, ShardPlan},
 };
 use serde::Serialize;
@@ -303,13 +306,12 @@ fn memlock_check(
 
 fn nofile_check(shards: usize, platform: Platform) -> Check {
     let why = "each connection is an open file; with none left, new connections wait";
-    let wanted = (CONNECTIONS_MAX + FILES_RESERVED + FILES_PER_SHARD * shards) as u64;
     match read_limits() {
         Ok(limits) => {
             let connections = limits.connections_max(CONNECTIONS_MAX, shards);
             let files = limits.nofile.soft;
             Check::ok("nofile", why, format!("{files}: enough for {connections} connections"))
-                .warn_if(connections < CONNECTIONS_MAX, || platform.nofile_cure(wanted))
+                .warn_if(connections < CONNECTIONS_MAX, || platform.nofile_cure(files_for(CONNECTIONS_MAX, shards)))
         }
         Err(error) => Check::ok("nofile", why, format!("cannot be read: {error}")),
     }
@@ -319,7 +321,7 @@ fn nofile_check(shards: usize, platform: Platform) -> Check {
 
 fn start(platform: Platform, shards: usize) -> String {
     let memlock = memlock_needed(shards).next_multiple_of(MEMLOCK_BYTES_ADVISED);
-    let files = CONNECTIONS_MAX + FILES_RESERVED + FILES_PER_SHARD * shards;
+    let files = files_for(CONNECTIONS_MAX, shards);
     match platform {
         Platform::Docker | Platform::DockerDesktop | Platform::Podman => {
             let command = if platform == Platform::Podman { "podman" } else { "docker" };

@@ -156,6 +156,8 @@ pub const HEADERS_CEILING: usize = 1000;
 /// Open connections of one server, all shards together. What the limit on open files allows, less
 /// `FILES_RESERVED`, lowers it.
 pub const CONNECTIONS_MAX: usize = 65_536;
+/// A server whose limit on open files allows fewer (and fewer than it was told to take) says so at the start.
+pub const CONNECTIONS_FEW: usize = 1024;
 /// The most that `--max-connections` takes: slots are numbered with fewer than 32 bits.
 pub const CONNECTIONS_MAX_CEILING: usize = 16 * 1024 * 1024;
 /// Descriptors kept from connections, a process: standard streams, logs, files being served.
@@ -222,7 +224,7 @@ const _: () = {
     assert!(HEADERS_MAX <= HEADERS_CEILING);
     assert!(HEAD_BYTES_CEILING <= INBOX_HIGH_BYTES, "the largest head that can be asked for fits in an inbox");
     assert!(DEADLINE_MAX.as_millis() <= WHEEL_HORIZON_MS as u128);
-    assert!(CONNECTIONS_MAX <= CONNECTIONS_MAX_CEILING);
+    assert!(CONNECTIONS_FEW <= CONNECTIONS_MAX && CONNECTIONS_MAX <= CONNECTIONS_MAX_CEILING);
     assert!(CONNECTIONS_MAX_CEILING < u32::MAX as usize);
     assert!(TICK_MIN.as_nanos() <= TICK.as_nanos() && TICK.as_nanos() <= TICK_MAX.as_nanos());
     assert!(HEADER_TIMEOUT.as_nanos() < IDLE_TIMEOUT.as_nanos());
@@ -305,6 +307,8 @@ pub const RETRY_AFTER_S: u32 = 1;
 pub const GLOMMIO_IO_MEMORY: usize = 64 * 1024;
 /// How long a shard may take to answer for its counters before it is listed as missing.
 pub const ANSWER_PATIENCE: Duration = Duration::from_millis(500);
+/// What the kernel tells of the process is read again for the stats after so long.
+pub const PROCESS_READ_EVERY: Duration = Duration::from_secs(1);
 /// How long the shards may take to end once told to; then one is stuck in a handler that blocks, and is left behind.
 /// Together with the drain's default less than the 10 s of `docker stop`.
 pub const STOP_PATIENCE: Duration = Duration::from_secs(1);
@@ -370,6 +374,8 @@ pub const COMPARE_BATCHES_MIN: usize = 3;
 pub const PLOT_POINTS_MAX: usize = 800;
 /// Share of a core above which a shard of the load generator is called the bottleneck.
 pub const LOAD_BUSY_WARN: f64 = 0.9;
+/// Share of the time above which it is said that a shard of the load generator waited for its core.
+pub const LOAD_DELAYED_WARN: f64 = 0.1;
 
 const _: () = {
     assert!(RESPONSE_HEAD_BYTES_MAX >= HEAD_BYTES_MAX);

@@ -11,9 +11,9 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::limits::{MEMLOCK_BYTES_MIN, MEMLOCK_BYTES_PER_PROCESS, MEMLOCK_BYTES_PER_SHARD};
+use crate::limits::{CONNECTIONS_FEW, MEMLOCK_BYTES_MIN, MEMLOCK_BYTES_PER_PROCESS, MEMLOCK_BYTES_PER_SHARD};
 use crate::ring::probe::{Features, probe};
-use crate::ring::rlimit::{Limits, raise_limits};
+use crate::ring::rlimit::{Limits, files_for, raise_limits};
 
 mod platform;
 
@@ -37,6 +37,20 @@ pub struct Preflight {
 impl fmt::Display for Preflight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "io_uring on Linux {} ({}): {}; {}", self.kernel, self.platform, self.features, self.limits)
+    }
+}
+
+impl Preflight {
+    /// What to tell an operator whose limit on open files allows few of the connections wanted.
+    ///
+    /// One that allows fewer than wanted, but many, is told by `everycore doctor` only.
+    pub fn nofile_warning(&self, wanted: usize, shards: usize) -> Option<String> {
+        let connections = self.limits.connections_max(wanted, shards);
+        let plural = if connections == 1 { "" } else { "s" };
+        let cure = self.platform.nofile_cure(files_for(wanted, shards));
+        (connections < wanted.min(CONNECTIONS_FEW)).then(|| {
+            format!("{} open files allow {connections} connection{plural} at a time; {cure}", self.limits.nofile.soft)
+        })
     }
 }
 
@@ -311,6 +325,22 @@ mod tests {
                 check(libc::EPERM, host, &[&format!("kernel.io_uring_disabled is {value}"), cure]);
             }
         }
+    }
+
+    #[test]
+    fn few_open_files_are_told_with_the_cure() {
+        let told = |files, wanted| {
+            let limit = crate::ring::rlimit::Limit { soft: files, hard: files };
+            let limits = Limits { nofile: limit, memlock: limit };
+            let memlock = Memlock { limit: 0, needed: 0, is_exempt: true };
+            let (kernel, platform, features) = ("6.1".into(), Platform::Systemd, Features::default());
+            Preflight { kernel, platform, features, limits, memlock }.nofile_warning(wanted, 2)
+        };
+        let cure = "set `LimitNOFILE=2304` in the service";
+        assert_eq!(told(64, 2000), Some(format!("64 open files allow 1 connection at a time; {cure}")));
+        assert_eq!(told(1327, 2000), Some(format!("1327 open files allow 1023 connections at a time; {cure}")));
+        assert_eq!(told(1328, 2000), None);
+        assert!(told(403, 100).is_some() && told(404, 100).is_none(), "fewer than 1024 may be all that is wanted");
     }
 
     #[test]

@@ -205,6 +205,7 @@ impl Shard {
     /// This shard's own counters, now. Looks at every connection, and asks the kernel for some.
     pub(crate) fn report(&self) -> ShardReport {
         let mut counters = self.0.counters.snapshot();
+        counters.fill_in();
         let ring = self.0.ring.stats();
         let recent = self.0.recent.borrow();
         let service_times = self.0.ring.service_times();

@@ -418,8 +418,16 @@ fn too_few_descriptors_are_an_error_with_the_cure() {
         let command = limited(&format!("-n {files}"), Path::new(BINARY), &args);
         refused(command, 1, &["files", "64", "ulimit -n"]);
     }
-    let server = Server::launch(limited("-n 64", Path::new(BINARY), &args));
+    let folder = tempfile::tempdir().expect("a folder");
+    let said = folder.path().join("said");
+    let mut command = limited("-n 64", Path::new(BINARY), &args);
+    command.env_remove("EVERYCORE_LOG").env_remove("RUST_LOG").stderr(fs::File::create(&said).expect("it is new"));
+    let mut server = Server::launch(command);
     assert_eq!(get(server.http, "/yo").status, 200);
+    server.signal("TERM");
+    assert!(server.wait().success());
+    let said = fs::read_to_string(said).expect("it is there");
+    assert!(said.contains("64 open files allow 1 connection at a time; ") && said.contains("65840"), "{said}");
 }
 
 #[test]
@@ -538,6 +546,10 @@ fn healthcheck_tells_by_its_code() {
     };
     other("https://127.0.0.1/", "expected");
     other("127.0.0.1", "expected");
+    for wrong in [&["healthcheck", "--url"][..], &["healthcheck", "http://x/", "http://y/"]] {
+        assert_eq!(run(everycore(wrong)).code, Some(1), "Docker keeps other codes for itself");
+    }
+    assert_eq!(run(everycore(&["healthcheck", "--help"])).code, Some(0));
     let nobody = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("loopback");
     other(&format!("http://{nobody}/"), "refused");
     server.signal("TERM");

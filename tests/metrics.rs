@@ -54,6 +54,9 @@ fn every_answered_request_is_timed_once() {
     let seen = stats_until(server.http, |seen| seen["service_time"]["count"].as_u64() >= Some(16));
     let asked = seen["total"]["requests"].as_u64().expect("a number") - 16;
     assert_eq!(seen["service_time"]["count"], 16 + asked - 1, "all but the one that asks");
+    let methods = &seen["total"]["methods"];
+    assert_eq!((&methods["head"], &methods["post"], &methods["put"]), (&1.into(), &2.into(), &0.into()));
+    assert_eq!(methods["get"], 16 + asked - 3);
     let buckets = seen["service_time"]["buckets"].as_array().expect("a list");
     let counted: u64 = buckets.iter().filter_map(|bucket| bucket[1].as_u64()).sum();
     assert_eq!(counted, 16 + asked - 1);

@@ -37,7 +37,7 @@ fn main() {
         let all = async move {
             let listener = inner.listen(socket.into());
             for _ in 0..connections {
-                let service = serve(inner.adopt(listener.accept().await.expect("a connection")), context.clone(), 0);
+                let service = serve(inner.adopt(listener.accept().await.expect("a connection")), context.clone(), 0, ());
                 let (left, last) = (left.clone(), last.clone());
                 inner.spawn(async move {
                     service.await;

@@ -52,7 +52,13 @@ fn refuse(error: &clap::Error) -> ExitCode {
         let flag = arg.split(' ').next().unwrap_or_default().trim_start_matches('-');
         tell_variable(flag);
     }
-    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE))
+    // Docker keeps 2 for itself: a health check ends with 0 or 1.
+    let is_healthcheck = env::args_os().nth(1).is_some_and(|arg| arg == "healthcheck");
+    ExitCode::from(match u8::try_from(error.exit_code()) {
+        Ok(exit::OK) => exit::OK,
+        _ if is_healthcheck => exit::RUNTIME,
+        _ => exit::USAGE,
+    })
 }
 
 /// Names the variable that a flag's bad value came from, if it did: who is told of a flag looks for it in vain on a

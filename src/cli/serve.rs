@@ -35,6 +35,7 @@ pub(super) fn run(mut args: ServeArgs) -> ExitCode {
             return code;
         }
     };
+    let wanted = config.connections_max;
     let others = (config.echo.len(), config.ajp.len());
     let mounts = site.as_ref().map(|site| site.mounts().to_vec()).unwrap_or_default();
     let is_pointless = compress == CompressArg::Dynamic && site.is_some();
@@ -47,7 +48,9 @@ pub(super) fn run(mut args: ServeArgs) -> ExitCode {
                     "--compress dynamic compresses nothing here: with --root all answers are files; expected --compress all"
                 );
             }
-            if let Some(warning) = running.preflight().memlock.warning() {
+            let checked = running.preflight();
+            let few_files = checked.nofile_warning(wanted, running.plan().shards());
+            for warning in checked.memlock.warning().into_iter().chain(few_files) {
                 tracing::warn!("{warning}");
             }
             match running.wait() {

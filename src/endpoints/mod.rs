@@ -12,7 +12,8 @@ use crate::{
     config::{Endpoints, Secret, ServerConfig},
     handler::Reply,
     http::{Request, Response, StatusCode},
-    limits::ANSWER_PATIENCE,
+    limits::{ANSWER_PATIENCE, PROCESS_READ_EVERY},
+    ring::process_cpu_ns,
     router::Router,
     shard::Shard,
     stats::{CSV_MEDIA_TYPE, Engine, Process, ServerFacts, ServerSnapshot, ShardReport, write_csv},
@@ -21,7 +22,7 @@ use crate::{
 use std::{
     path::Path,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::{Instant, SystemTime, UNIX_EPOCH},
@@ -34,6 +35,8 @@ pub(crate) struct About {
     engine: Engine,
     connections_max: usize,
     quota: Option<Quota>,
+    /// What the kernel told of the process, and when: for all shards, so that no count ever seems to go back.
+    process: Mutex<Option<(Instant, Process)>>,
     pub(crate) is_draining: AtomicBool,
     /// By listener: whether the stats may be read through it.
     pub(crate) shows_stats: Vec<bool>,
@@ -59,6 +62,7 @@ impl About {
             engine,
             connections_max,
             quota,
+            process: Mutex::default(),
             is_draining: AtomicBool::new(false),
             shows_stats: config.listen.iter().map(|address| config.stats.is_on_at(address)).collect(),
             endpoints: config.endpoints.clone(),
@@ -81,12 +85,20 @@ impl About {
             connections_max: self.connections_max as u64,
             access_log_dropped: self.lines_lost.as_ref().map_or(0, |lost| lost()),
             engine: self.engine.clone(),
-            process: Process {
-                started_unix_s: self.started_unix_s,
-                ..process::read(Path::new("/"), self.quota.as_ref())
-            },
+            process: self.process(),
         };
         ServerSnapshot::new(facts, shard_count, answers)
+    }
+
+    /// The process. What is dear to ask is asked once a second: it would be a third of what a scrape costs.
+    fn process(&self) -> Process {
+        let mut known = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_old = known.as_ref().is_none_or(|(since, _)| since.elapsed() >= PROCESS_READ_EVERY);
+        if is_old {
+            *known = Some((Instant::now(), process::read(Path::new("/"), self.quota.as_ref())));
+        }
+        let process = known.as_ref().map(|(_, process)| process.clone()).unwrap_or_default();
+        Process { started_unix_s: self.started_unix_s, cpu_ns: process_cpu_ns(), ..process }
     }
 
     /// Whether the listener that the request came by shows the stats.

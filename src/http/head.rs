@@ -12,7 +12,7 @@ use super::{
 };
 use crate::limits;
 use http::Method;
-use std::{fmt, mem::MaybeUninit, ops::Range};
+use std::{cell::Cell, fmt, mem::MaybeUninit, ops::Range};
 
 /// Bounds of one request head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,6 +85,8 @@ pub struct Head {
     has_content_length: bool,
     keep_alive: bool,
     expect_continue: bool,
+    /// What an application remembers of this head: who, and what. Forgotten with the next parse.
+    memo: Cell<(u32, u32)>,
 }
 
 /// Where a field is in [`Head::bytes`].
@@ -115,6 +117,7 @@ impl Head {
             has_content_length: false,
             keep_alive: true,
             expect_continue: false,
+            memo: Cell::default(),
         }
     }
 
@@ -220,6 +223,7 @@ impl Head {
     pub(super) fn set_target(&mut self, target: &str) -> Result<(), Reject> {
         let parts = target::split(&self.method, target)?;
         let narrow = |range: Range<usize>| range.start as u16..range.end as u16;
+        self.memo.take();
         self.target.clear();
         self.target.push_str(target);
         self.form = parts.form;
@@ -277,6 +281,19 @@ impl Head {
         // RFC 9110 §10.1.1: ignored in 1.0, and without content there is nothing to wait for.
         self.expect_continue = semantics.expect_continue && is_11 && self.framing != Framing::None;
         Ok(())
+    }
+
+    /// What `owner` (not 0) remembers of this head since it was parsed: clients repeat themselves, and what follows from a
+    /// head alone need not be found out again.
+    #[inline]
+    pub(crate) fn memo(&self, owner: u32) -> Option<u32> {
+        let (who, what) = self.memo.get();
+        (who == owner).then_some(what)
+    }
+
+    /// Remembers; one owner at a time.
+    pub(crate) fn set_memo(&self, owner: u32, what: u32) {
+        self.memo.set((owner, what));
     }
 
     /// The method.
@@ -459,6 +476,7 @@ impl Head {
     }
 
     /// Bytes of heap that the buffers hold, for pools to decide on.
+    #[inline]
     pub(super) fn heap_bytes(&self) -> usize {
         self.bytes.capacity() + self.target.capacity() + self.fields.capacity() * size_of::<Field>()
     }

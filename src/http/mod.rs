@@ -17,6 +17,7 @@ mod diagnose;
 mod fields;
 mod forwarded;
 mod head;
+mod heads;
 mod range;
 #[cfg(test)]
 mod reference;
@@ -36,6 +37,7 @@ pub use date::DateCache;
 pub(crate) use fields::ReadyFields;
 pub use forwarded::{NoSuchProxy, TrustedProxies, TrustedProxy};
 pub use head::{Framing, Head, HeadLimits, Version};
+pub use heads::HeadEncoder;
 pub use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 pub use range::{Selected, select_ranges};
 pub use reject::Reject;

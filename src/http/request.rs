@@ -426,6 +426,7 @@ pub struct PooledHead(Option<Box<Head>>);
 
 impl PooledHead {
     /// A head with whatever its last use left in it: parse into it before reading.
+    #[inline]
     pub fn take() -> PooledHead {
         let head = POOL.try_with(|pool| pool.borrow_mut().pop()).ok().flatten();
         PooledHead(Some(head.unwrap_or_default()))
@@ -447,6 +448,7 @@ impl DerefMut for PooledHead {
 }
 
 impl Drop for PooledHead {
+    #[inline]
     fn drop(&mut self) {
         let Some(head) = self.0.take() else { return };
         if head.heap_bytes() > limits::POOLED_HEAD_BYTES_MAX {

@@ -29,6 +29,7 @@ pub struct Response {
 /// The fields beyond Content-Type and framing.
 #[derive(Debug)]
 enum Fields {
+    None,
     Own(Vec<(HeaderName, HeaderValue)>),
     /// Shared with other answers until one is added.
     Ready(Rc<ReadyFields>),
@@ -96,8 +97,7 @@ impl Response {
     }
 
     fn with_body(status: StatusCode, content_type: ContentType, body: Body) -> Response {
-        let fields = Fields::Own(Vec::new());
-        Response { status, content_type, fields, stated_length: None, is_closing: false, body }
+        Response { status, content_type, fields: Fields::None, stated_length: None, is_closing: false, body }
     }
 
     /// An answer with fields that others have, too: costs no allocation.
@@ -156,15 +156,19 @@ impl Response {
     }
 
     fn own_fields(&mut self) -> &mut Vec<(HeaderName, HeaderValue)> {
-        if let Fields::Ready(ready) = &self.fields {
-            if let (ContentType::None, Some(value)) = (&self.content_type, ready.content_type()) {
-                self.content_type = ContentType::Other(value.clone());
+        match &self.fields {
+            Fields::None => self.fields = Fields::Own(Vec::new()),
+            Fields::Own(_) => {}
+            Fields::Ready(ready) => {
+                if let (ContentType::None, Some(value)) = (&self.content_type, ready.content_type()) {
+                    self.content_type = ContentType::Other(value.clone());
+                }
+                self.fields = Fields::Own(ready.pairs().to_vec());
             }
-            self.fields = Fields::Own(ready.pairs().to_vec());
         }
         match &mut self.fields {
             Fields::Own(fields) => fields,
-            Fields::Ready(_) => unreachable!("made own above"),
+            _ => unreachable!("made own above"),
         }
     }
 
@@ -186,7 +190,7 @@ impl Response {
         match &self.content_type {
             ContentType::None => match &self.fields {
                 Fields::Ready(ready) => ready.content_type().map(HeaderValue::as_bytes),
-                Fields::Own(_) => None,
+                _ => None,
             },
             ContentType::Text => Some(b"text/plain; charset=utf-8"),
             ContentType::Html => Some(b"text/html; charset=utf-8"),
@@ -198,6 +202,7 @@ impl Response {
     /// The fields beyond Content-Type and framing, in the order they will go out.
     pub fn headers(&self) -> &[(HeaderName, HeaderValue)] {
         match &self.fields {
+            Fields::None => &[],
             Fields::Own(fields) => fields,
             Fields::Ready(ready) => ready.pairs(),
         }
@@ -222,6 +227,24 @@ impl Response {
         self.is_closing
     }
 
+    /// What the head depends on, if it has no fields of its own and one body of known length.
+    #[inline]
+    pub(super) fn plain(&self) -> Option<Plain> {
+        let content_type = match self.content_type {
+            ContentType::None => 0,
+            ContentType::Text => 1,
+            ContentType::Html => 2,
+            ContentType::Json => 3,
+            ContentType::Other(_) => return None,
+        };
+        match (framing(self, Version::Http11), &self.fields) {
+            (BodyFraming::Length(length @ 1..), Fields::None) if !self.is_closing => {
+                Some(Plain { status: self.status, content_type, length })
+            }
+            _ => None,
+        }
+    }
+
     /// The body.
     pub fn body(&self) -> &Body {
         &self.body
@@ -236,6 +259,14 @@ impl Response {
     pub fn into_body(self) -> Body {
         self.body
     }
+}
+
+/// See [`Response::plain`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Plain {
+    status: StatusCode,
+    content_type: u8,
+    pub(super) length: u64,
 }
 
 #[cold]
@@ -312,7 +343,7 @@ pub fn encode_head(out: &mut Vec<u8>, response: &Response, how: &Encoding<'_>) -
     encode_status_and_type(out, response);
     encode_framing(out, response, how, framing);
     match &response.fields {
-        Fields::Own(fields) if fields.is_empty() => out.extend_from_slice(how.server_and_date),
+        Fields::None => out.extend_from_slice(how.server_and_date),
         Fields::Own(fields) => encode_fields(out, fields, how),
         Fields::Ready(ready) => {
             out.extend_from_slice(how.server_and_date);

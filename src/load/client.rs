@@ -361,14 +361,17 @@ impl Client {
             if let Some(statuses) = &shard.plan.expect_status
                 && !statuses.contains(answer.status)
             {
-                figures.fault(Fault::Status, || format!("status {}", answer.status));
+                figures.fault(Fault::Status, || format!("expected {statuses}, got {}", answer.status));
             }
             if let Some(expected) = &shard.plan.expect_body
                 && !(shard.mix.is_head(flight.request))
                 && (self.body_is_wrong || self.body_at != expected.len())
             {
                 let (expected, got) = (expected.len(), self.body_at);
-                figures.fault(Fault::Body, || format!("expected {expected} bytes, got {got}, or other ones"));
+                figures.fault(Fault::Body, || match got == expected {
+                    true => format!("expected other bytes than the {got} that came"),
+                    false => format!("expected {expected} bytes, got {got}"),
+                });
             }
         }
         (self.body_at, self.body_is_wrong) = (0, false);

@@ -5,7 +5,7 @@ use super::{
     target::{LoadError, Scheme, Url},
 };
 use crate::limits::*;
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
 /// When requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,6 +47,16 @@ impl StatusSet {
     /// Whether `status` is one of them.
     pub fn contains(&self, status: u16) -> bool {
         self.0.iter().any(|&(first, last)| (first..=last).contains(&status))
+    }
+}
+
+impl fmt::Display for StatusSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (first, last)) in self.0.iter().enumerate() {
+            f.write_str(if index > 0 { " or " } else { "" })?;
+            if first == last { write!(f, "{first}") } else { write!(f, "{}xx", first / 100) }?;
+        }
+        Ok(())
     }
 }
 
@@ -284,6 +294,7 @@ mod tests {
         for (status, is_in) in [(199, false), (200, true), (299, true), (300, false), (304, true), (305, false)] {
             assert_eq!(set.contains(status), is_in, "{status}");
         }
+        assert_eq!(set.to_string(), "2xx or 304");
         for bad in ["", "x", "99", "600", "0xx", "6xx", "200,", "2x"] {
             assert!(bad.parse::<StatusSet>().is_err(), "{bad:?}");
         }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     limits::*,
-    ring::{Ring, RingOptions, rlimit::raise_limits},
+    ring::{Ring, RingOptions, ThreadTime, rlimit::raise_limits},
 };
 use futures_lite::future;
 use glommio::{LocalExecutorBuilder, Placement};
@@ -85,6 +85,8 @@ pub struct ShardEnd {
     pub elapsed: Duration,
     /// CPU time of its thread meanwhile.
     pub cpu: Duration,
+    /// Time that it was ready and others had its core.
+    pub delayed: Duration,
     /// Answers on each of its connections.
     pub served: Vec<u64>,
     /// Requests without an answer at the end.
@@ -204,8 +206,11 @@ fn cores(shards: usize) -> Vec<usize> {
 
 fn run_shard(order: Order) {
     let events = order.events.clone();
-    let placement = order.core.map_or(Placement::Unbound, Placement::Fixed);
-    let executor = LocalExecutorBuilder::new(placement).io_memory(64 << 10).make();
+    if let Some(id) = order.core {
+        // Not by glommio, which panics where /sys is not mounted. Refused, the run goes on wherever the kernel lets it.
+        core_affinity::set_for_current(core_affinity::CoreId { id });
+    }
+    let executor = LocalExecutorBuilder::new(Placement::Unbound).io_memory(64 << 10).make();
     let result = match executor {
         Ok(executor) => executor.run(drive(order)),
         Err(error) => Err(io::Error::other(error.to_string())),
@@ -334,7 +339,7 @@ impl Supervisor {
                 self.count_from(from);
             }
         }
-        let cpu = cpu_time();
+        let used = ThreadTime::read();
 
         let end = plan.extent.duration.map(|duration| from + duration);
         let mut index = 0;
@@ -363,9 +368,11 @@ impl Supervisor {
         let now = Instant::now();
         let unsent = self.shard.gate.borrow_mut().stop(end.map_or(now, |end| end.min(now)));
         self.count_bytes();
+        let used_in_all = ThreadTime::read();
         let end = ShardEnd {
             elapsed: now - from,
-            cpu: cpu_time() - cpu,
+            cpu: Duration::from_nanos(used_in_all.running_ns - used.running_ns),
+            delayed: Duration::from_nanos(used_in_all.delayed_ns - used.delayed_ns),
             served: self.shard.served.iter().map(Cell::get).collect(),
             unsent,
             ..ShardEnd::default()
@@ -427,9 +434,4 @@ impl Supervisor {
         figures.received += received;
         figures.sent += sent;
     }
-}
-
-fn cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }

@@ -32,10 +32,14 @@ pub struct Limits {
 impl Limits {
     /// Connections that the open files allow, `wanted` at most, 1 at least.
     pub fn connections_max(&self, wanted: usize, shards: usize) -> usize {
-        let reserved = (FILES_RESERVED + FILES_PER_SHARD * shards) as u64;
-        let allowed = self.nofile.soft.saturating_sub(reserved).max(1);
+        let allowed = self.nofile.soft.saturating_sub(files_for(0, shards)).max(1);
         usize::try_from(allowed).map_or(wanted, |allowed| allowed.min(wanted))
     }
+}
+
+/// Open files that so many connections and shards take, the reserve included.
+pub fn files_for(connections: usize, shards: usize) -> u64 {
+    (connections + FILES_RESERVED + FILES_PER_SHARD * shards) as u64
 }
 
 /// Open files without which a server of so many shards does not start.

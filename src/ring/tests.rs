@@ -14,7 +14,7 @@ use std::{
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     os::{fd::OwnedFd, unix::net::UnixStream},
     rc::Rc,
-    sync::mpsc,
+    sync::{LazyLock, mpsc},
     task::Poll,
     thread,
     time::{Duration, Instant},
@@ -48,8 +48,14 @@ fn shard_with<T: Send + 'static, F: Future<Output = T> + 'static>(
 pub(super) fn shard<T: Send + 'static, F: Future<Output = T> + 'static>(
     main: impl FnOnce(Ring) -> F + Send + 'static,
 ) -> T {
-    shard_with(RingOptions::default(), main)
+    shard_with(RingOptions { has_multishot_timeout: *HAS_MULTISHOT_TIMEOUT, ..RingOptions::default() }, main)
 }
+
+/// Linux 6.1 has none; a ring that counts on it there waits without end.
+static HAS_MULTISHOT_TIMEOUT: LazyLock<bool> = LazyLock::new(|| {
+    let probed = thread::spawn(crate::ring::probe::probe).join().expect("the probe does not panic");
+    probed.is_ok_and(|features| features.multishot_timeout)
+});
 
 /// A connected pair: the client's end, and the server's end as accepted by the kernel.
 fn pair() -> (TcpStream, TcpStream) {

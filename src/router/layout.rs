@@ -1,5 +1,6 @@
 //! Lays a router's routes out for look-up: every decision that a request would take is taken here. Floor 4.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
@@ -44,6 +45,8 @@ impl Router {
         let not_found = error_page.clone().not_found(known.clone());
         let mut app = App {
             fixed: HashMap::default(),
+            routes: Vec::new(),
+            id: next_id(),
             patterns: matchit::Router::new(),
             fallbacks: matchit::Router::new(),
             asterisk: stack(&root_layers, options(allow(&known.0))),
@@ -58,7 +61,8 @@ impl Router {
         for (path, endpoints) in paths {
             let route = route(&path, endpoints, &app.error_page, &known, &mut problems);
             if !path.contains(['{', '}']) {
-                app.fixed.insert(path.into(), route);
+                app.fixed.insert(path.into(), app.routes.len() as u32);
+                app.routes.push(route);
                 continue;
             }
             let names = param_names(&path);
@@ -71,6 +75,16 @@ impl Router {
         add_fallbacks(&mut app, fallbacks, &mut problems);
         if problems.is_empty() { Ok(app) } else { Err(RouterError { problems }) }
     }
+}
+
+/// Apps that are built on different threads are never asked about each other's heads: a thread's count will do.
+fn next_id() -> u32 {
+    thread_local! {
+        static BUILT: Cell<u32> = const { Cell::new(0) };
+    }
+    let id = BUILT.get().checked_add(1).expect("fewer apps than that are built on a thread");
+    BUILT.set(id);
+    id
 }
 
 /// Puts the handlers of one path into slots, and fills the others with what the server answers there.

@@ -3,9 +3,9 @@
 //! For: adding to a plain `Cell` where something happens, and copying all of them when someone asks. Not for:
 //! durations (see [`Histogram`](super::Histogram)), sharing between threads, or names and text of an exporter.
 //!
-//! Every counter is written once, in the tables below; its documentation is also the help text of
-//! [`ShardSnapshot::visit`].
+//! Every counter is written once, in the tables below; its documentation is also its help text for exporters.
 
+use http::Method;
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 
@@ -99,13 +99,11 @@ macro_rules! counters {
                 $copied { $( $field: counters!(@read $kind self.$field), )+ }
             }
         }
-
         impl $copied {
             /// Adds another shard's, field by field; of peaks it keeps the highest.
             pub fn merge(&mut self, other: &Self) {
                 $( counters!(@merge $kind self.$field, other.$field); )+
             }
-
             fn walk(&self, path: &mut Vec<&'static str>, see: &mut impl FnMut(&[&'static str], Kind, &'static str, u64)) {
                 $(
                     path.push(counters!(@name $field $($json)?));
@@ -143,6 +141,8 @@ counters! {
     Counters => ShardSnapshot {
         /// Request heads that were read, whole and valid.
         requests: counter,
+        /// Those requests by method.
+        methods: (Methods MethodsSnapshot),
         /// Handlers that panicked; each was answered with 500 where that was still possible.
         handler_panics: counter,
         /// Handlers that were dropped before they answered, because the client went away.
@@ -169,6 +169,26 @@ counters! {
         files: (Files FilesSnapshot),
         /// What was counted in the last seconds.
         recent: (Recent RecentSnapshot),
+    }
+
+    /// Requests of one shard by method.
+    Methods => MethodsSnapshot {
+        /// Requests with GET: all that the others do not count, see [`ShardSnapshot::fill_in`].
+        get: counter,
+        /// Requests with HEAD.
+        head: counter,
+        /// Requests with POST.
+        post: counter,
+        /// Requests with PUT.
+        put: counter,
+        /// Requests with PATCH.
+        patch: counter,
+        /// Requests with DELETE.
+        delete: counter,
+        /// Requests with OPTIONS.
+        options: counter,
+        /// Requests with any other method.
+        other: counter,
     }
 
     /// Connections of one shard.
@@ -417,6 +437,25 @@ counters_by! {
     }
 }
 
+impl Counters {
+    /// Counts a request. Most are GETs, which are not counted twice: they are what the other methods leave.
+    #[inline]
+    pub fn request(&self, method: &Method) {
+        self.requests.add(1);
+        let by_method = match *method {
+            Method::GET => return,
+            Method::HEAD => &self.methods.head,
+            Method::POST => &self.methods.post,
+            Method::PUT => &self.methods.put,
+            Method::PATCH => &self.methods.patch,
+            Method::DELETE => &self.methods.delete,
+            Method::OPTIONS => &self.methods.options,
+            _ => &self.methods.other,
+        };
+        by_method.add(1);
+    }
+}
+
 impl Responses {
     /// The counter of a status code's class. A code outside 100–599, which no response should have, counts as 5xx.
     #[inline]
@@ -449,8 +488,13 @@ impl Rejects {
 }
 
 impl ShardSnapshot {
-    /// Calls `see` for every number with its path in the JSON (such as `["connections", "closed", "reset"]`), its kind
-    /// and one sentence of help: all an exporter needs.
+    /// Completes a copy of one shard's counters by what follows from others.
+    pub fn fill_in(&mut self) {
+        let m = &mut self.methods;
+        m.get = self.requests.wrapping_sub(m.head + m.post + m.put + m.patch + m.delete + m.options + m.other);
+    }
+
+    /// Calls `see` for every number: its path in the JSON, such as `["connections", "closed"]`, its kind, and its help.
     pub fn visit(&self, mut see: impl FnMut(&[&'static str], Kind, &'static str, u64)) {
         self.walk(&mut Vec::new(), &mut see);
     }
@@ -493,7 +537,9 @@ mod tests {
     #[test]
     fn json_has_the_documented_shape() {
         let counters = Counters::default();
-        counters.requests.add(7);
+        for method in ["GET", "GET", "HEAD", "GET", "PURGE", "GET", "GET", "TRACE"] {
+            counters.request(&method.parse().unwrap());
+        }
         counters.connections.accepted.add(3);
         counters.connections.active.add(3);
         counters.connections.active.sub(2);
@@ -512,7 +558,10 @@ mod tests {
             "body_timeout": 0, "write_stall": 0, "handler_timeout": 0, "reset": 0, "rejected": 0, "drained": 0, "error": 0,
         });
         let expected = json!({
-            "requests": 7, "handler_panics": 0, "handlers_dropped": 0,
+            "requests": 8, "handler_panics": 0, "handlers_dropped": 0,
+            "methods": {
+                "get": 5, "head": 1, "post": 0, "put": 0, "patch": 0, "delete": 0, "options": 0, "other": 2,
+            },
             "connections": {
                 "accepted": 3, "active": 1, "handoffs_in": 0, "handoffs_out": 0, "accept_pauses": 0,
                 "idle": 0, "reading_head": 0, "in_handler": 0, "writing": 0,
@@ -546,7 +595,9 @@ mod tests {
             },
             "recent": { "1s": window, "10s": window, "60s": window },
         });
-        assert_eq!(serde_json::to_value(counters.snapshot()).unwrap(), expected);
+        let mut snapshot = counters.snapshot();
+        snapshot.fill_in();
+        assert_eq!(serde_json::to_value(snapshot).unwrap(), expected);
     }
 
     #[test]
@@ -617,6 +668,18 @@ mod tests {
             let responses = Responses::default();
             responses.by_status(status).add(1);
             assert_eq!(serde_json::to_value(responses.snapshot()).unwrap()[class], 1, "{status}");
+        }
+    }
+
+    #[test]
+    fn request_counts_as_its_method() {
+        for method in ["get", "head", "post", "put", "patch", "delete", "options", "other"] {
+            let counters = Counters::default();
+            counters.request(&method.to_ascii_uppercase().parse().unwrap());
+            let mut snapshot = counters.snapshot();
+            snapshot.fill_in();
+            let counted = serde_json::to_value(snapshot).unwrap();
+            assert_eq!((&counted["requests"], &counted["methods"][method]), (&json!(1), &json!(1)), "{method}");
         }
     }
 

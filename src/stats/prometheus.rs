@@ -157,7 +157,7 @@ impl Writer {
 
     fn counters(&mut self, snapshot: &ServerSnapshot) {
         let fields = fields(&snapshot.total);
-        let shards: Vec<Vec<Field>> = snapshot.shards.iter().map(|shard| self::fields(&shard.counters)).collect();
+        let shards: Vec<Vec<u64>> = snapshot.shards.iter().map(|shard| numbers(&shard.counters)).collect();
         let mut index = 0;
         while index < fields.len() {
             let first = &fields[index];
@@ -165,23 +165,23 @@ impl Writer {
             let same = fields[index..].iter().take_while(|field| field.name == first.name).count();
             self.family(&first.name, first.kind, first.help);
             for (shard, own) in snapshot.shards.iter().zip(&shards) {
-                for field in &own[index..index + same] {
-                    self.sample(field, shard.shard);
+                for (field, number) in fields[index..index + same].iter().zip(&own[index..]) {
+                    self.sample(field, shard.shard, *number);
                 }
             }
             index += same;
         }
     }
 
-    fn sample(&mut self, field: &Field, shard: usize) {
+    fn sample(&mut self, field: &Field, shard: usize, number: u64) {
         let suffix = if field.kind == "counter" { "_total" } else { "" };
         put!(self, "{}{suffix}{{shard=\"{shard}\"", field.name);
         if let Some((label, value)) = field.label {
             put!(self, ",{label}=\"{value}\"");
         }
         match field.is_ns {
-            true => put!(self, "}} {}\n", Seconds(field.number)),
-            false => put!(self, "}} {}\n", field.number),
+            true => put!(self, "}} {}\n", Seconds(number)),
+            false => put!(self, "}} {number}\n"),
         };
     }
 
@@ -206,25 +206,42 @@ impl Writer {
     }
 }
 
-/// One number under the name that Prometheus knows it by.
+/// The name by which Prometheus knows a number.
 struct Field {
     name: String,
     kind: &'static str,
     help: &'static str,
     label: Option<(&'static str, &'static str)>,
     is_ns: bool,
-    number: u64,
 }
 
-/// All numbers of one shard, but those that Prometheus makes itself of the others.
+/// Whether Prometheus makes a number itself of the others.
+fn is_derived(path: &[&str]) -> bool {
+    matches!(path, ["recent", ..] | ["requests"])
+}
+
+/// All numbers of one shard but the derived ones, in the order of [`fields`].
+fn numbers(counters: &ShardSnapshot) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    counters.visit(|path, _, _, number| {
+        if !is_derived(path) {
+            numbers.push(number);
+        }
+    });
+    numbers
+}
+
+/// The names of these numbers.
 fn fields(counters: &ShardSnapshot) -> Vec<Field> {
     let mut fields = Vec::new();
-    counters.visit(|path, kind, help, number| {
+    counters.visit(|path, kind, help, _| {
+        if is_derived(path) {
+            return;
+        }
         let kind = if kind == Kind::Counter { "counter" } else { "gauge" };
         let labelled = |name: &str, help, label, value| (name.to_owned(), help, Some((label, value)));
         let (name, help, label) = match *path {
-            ["recent", ..] => return,
-            ["requests"] => ("http_server_requests".to_owned(), help, None),
+            ["methods", method] => labelled("http_server_requests", "Requests by method.", "method", method),
             ["responses", class] => labelled("http_server_responses", "Responses by status class.", "status", class),
             ["connections", state @ ("idle" | "reading_head" | "in_handler" | "writing")] => {
                 labelled("everycore_connections", "Open connections by state.", "state", state)
@@ -255,7 +272,7 @@ fn fields(counters: &ShardSnapshot) -> Vec<Field> {
             }
         };
         let is_ns = path.last().is_some_and(|last| last.ends_with("_ns"));
-        fields.push(Field { name, kind, help, label, is_ns, number });
+        fields.push(Field { name, kind, help, label, is_ns });
     });
     fields
 }
@@ -289,28 +306,26 @@ impl fmt::Display for Escaped<'_> {
 mod tests {
     use super::*;
     use crate::stats::{Count, Counters, Engine, Histogram, Registry, ServerFacts, ShardReport, Throttled};
+    use http::Method;
     use std::{collections::BTreeSet, time::Duration};
 
     fn report(shard: usize) -> ShardReport {
         let counters = Counters::default();
-        counters.requests.add(3 + shard as u64);
+        (0..2 + shard).for_each(|_| counters.request(&Method::GET));
+        counters.request(&Method::PUT);
         counters.responses.by_status(204).add(2);
         counters.connections.in_handler.add(1);
         counters.connections.writing.add(1);
         counters.driver.busy_ns.add(1_500_000_000);
         counters.driver.turn_max_ns.raise(1);
+        let mut counters = counters.snapshot();
+        counters.fill_in();
         let service_times = Histogram::default();
         [9_000, 3_000_000, 40_000_000_000].iter().for_each(|&ns| service_times.record(ns));
         let registry = Registry::default();
         registry.counter("jobs").expect("a name").add(7);
         registry.durations("waits").expect("a name").record(Duration::from_secs(2));
-        ShardReport {
-            shard,
-            counters: counters.snapshot(),
-            service_times,
-            metrics: registry.snapshot(),
-            ..ShardReport::default()
-        }
+        ShardReport { shard, counters, service_times, metrics: registry.snapshot(), ..ShardReport::default() }
     }
 
     fn snapshot() -> ServerSnapshot {
@@ -326,7 +341,8 @@ mod tests {
         let text = Exposition::Text.write(&snapshot());
         for line in [
             "# TYPE http_server_requests_total counter",
-            "http_server_requests_total{shard=\"2\"} 5",
+            "http_server_requests_total{shard=\"2\",method=\"get\"} 4",
+            "http_server_requests_total{shard=\"2\",method=\"put\"} 1",
             "# HELP http_server_responses_total Responses by status class.",
             "http_server_responses_total{shard=\"0\",status=\"2xx\"} 2",
             "everycore_build_info{version=\"0.1.0\",engine=\"a\\\"b\\\\c\\nd\"} 1",
@@ -360,9 +376,11 @@ mod tests {
     #[test]
     fn openmetrics_differs_in_counter_families_and_the_end() {
         let text = Exposition::OpenMetrics.write(&snapshot());
-        for line in
-            ["# TYPE http_server_requests counter", "http_server_requests_total{shard=\"2\"} 5", "# TYPE jobs counter"]
-        {
+        for line in [
+            "# TYPE http_server_requests counter",
+            "http_server_requests_total{shard=\"2\",method=\"get\"} 4",
+            "# TYPE jobs counter",
+        ] {
             assert!(text.lines().any(|written| written == line), "{line} is not in\n{text}");
         }
         assert!(text.ends_with("\n# EOF\n"));

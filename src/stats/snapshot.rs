@@ -182,9 +182,20 @@ pub struct Latency {
 
 impl From<&Histogram> for Latency {
     fn from(histogram: &Histogram) -> Self {
-        let quantile = |q| histogram.quantile(q).unwrap_or(0);
+        // Found in the few buckets that are not empty: the histogram is looked through once.
+        let buckets: Vec<(u64, u64)> = histogram.filled().collect();
+        let count = buckets.iter().map(|(_, count)| count).sum();
+        let quantile = |q: f64| {
+            let rank = ((q * count as f64).ceil() as u64).max(1);
+            let mut seen = 0;
+            let found = buckets.iter().find(|(_, count)| {
+                seen += count;
+                seen >= rank
+            });
+            found.map_or(0, |(longest, _)| *longest)
+        };
         Latency {
-            count: histogram.count(),
+            count,
             sum_ns: u64::try_from(histogram.sum_ns()).unwrap_or(u64::MAX),
             min_ns: histogram.min_ns().unwrap_or(0),
             max_ns: histogram.max_ns().unwrap_or(0),
@@ -192,7 +203,7 @@ impl From<&Histogram> for Latency {
             p90_ns: quantile(0.9),
             p99_ns: quantile(0.99),
             p999_ns: quantile(0.999),
-            buckets: histogram.filled().collect(),
+            buckets,
         }
     }
 }
@@ -376,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_up_to_a_bound_are_those_of_the_histogram() {
+    fn counts_and_quantiles_are_those_of_the_histogram() {
         let mut random = fastrand::Rng::with_seed(1);
         let histogram = Histogram::default();
         for _ in 0..10_000 {
@@ -384,6 +395,10 @@ mod tests {
             histogram.record(random.u64(..1 << bits));
         }
         let bounds = [0, 15, 1_000, 5_000_000, 1 << 30, u64::MAX];
-        assert_eq!(Latency::from(&histogram).counts_up_to(&bounds), histogram.counts_up_to(&bounds));
+        let latency = Latency::from(&histogram);
+        assert_eq!(latency.counts_up_to(&bounds), histogram.counts_up_to(&bounds));
+        let quantiles = [0.5, 0.9, 0.99, 0.999].map(|q| histogram.quantile(q).unwrap());
+        assert_eq!([latency.p50_ns, latency.p90_ns, latency.p99_ns, latency.p999_ns], quantiles);
+        assert_eq!(latency.count, histogram.count());
     }
 }

@@ -16,11 +16,11 @@ h1{font-size:1.4rem;margin:0}h2{font-size:1.05rem;margin:2.2rem 0 .6rem}p.sub,.n
 .tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(130px,1fr));gap:.7rem}.tiles div{background:var(--card);border-radius:8px;padding:.7rem .9rem}
 .tiles b{display:block;font-size:1.35rem;font-variant-numeric:tabular-nums}.tiles span{color:var(--soft);font-size:.85rem}
 .warn{border-left:4px solid var(--b);background:var(--card);padding:.5rem .9rem;margin:.5rem 0;border-radius:0 8px 8px 0}
-svg{width:100%;height:auto;display:block}svg text{fill:var(--soft);font-size:12px}text.y{text-anchor:end}text.x{text-anchor:middle}
+svg{width:100%;height:auto;display:block}.tip{fill:transparent}.tip:hover{fill:var(--fg);fill-opacity:.08}svg text{fill:var(--soft);font-size:12px}text.y{text-anchor:end}text.x{text-anchor:middle}text.end{text-anchor:end}
 .grid{stroke:var(--line);fill:none}.line{fill:none;stroke:var(--a);stroke-width:1.8;stroke-linejoin:round}
 .legend{margin:.2rem 0;font-size:.85rem}.legend span{margin-right:1.2rem}.legend i{display:inline-block;width:14px;height:3px;background:var(--a);margin-right:.4rem;vertical-align:middle}
 .line.p99,.line.since-sent{stroke:var(--b)}i.p99,i.since-sent{background:var(--b)}.line.max,.line.errors-s{stroke:var(--c)}i.max,i.errors-s{background:var(--c)}
-.wide{overflow-x:auto}table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}th,td{text-align:right;padding:.3rem .6rem;border-bottom:1px solid var(--line);white-space:nowrap}
+.wide{overflow-x:auto}table{border-collapse:collapse;width:100%;font-size:.92rem;font-variant-numeric:tabular-nums}th,td{text-align:right;padding:.3rem .45rem;border-bottom:1px solid var(--line);white-space:nowrap}
 th:first-child,td:first-child,td.text{text-align:left}td.text{white-space:normal}th{color:var(--soft);font-weight:500}code{font-size:.9em;overflow-wrap:anywhere}
 ";
 
@@ -59,6 +59,7 @@ fn write(out: &mut String, report: &Report) -> fmt::Result {
         (Count(report.rate.mean as u64).to_string(), "requests/s"),
         (quantile("p50"), "p50"),
         (quantile("p99"), "p99"),
+        (quantile("p99.9"), "p99.9"),
         (Nanos(report.latency.max_ns).to_string(), "max"),
         (Count(report.failures).to_string(), "errors"),
     ] {
@@ -78,22 +79,27 @@ fn write(out: &mut String, report: &Report) -> fmt::Result {
         let end = rows.last().map_or(0.0, |row| row.at_s + row.seconds);
         linear_ticks(end).into_iter().map(|tick| (tick, format!("{}", (tick * 1e3).round() / 1e3))).collect()
     };
-    let line = |name, of: fn(&Row) -> f64| Line { name, points: rows.iter().map(|row| (row.at_s, of(row))).collect() };
+    let line =
+        |name, of: &dyn Fn(&Row) -> f64| Line { name, points: rows.iter().map(|row| (row.at_s, of(row))).collect() };
+    // The last interval is cut short: its rate would be a jump that never was.
+    let longest = rows.iter().map(|row| row.seconds).fold(0.0, f64::max);
+    let rate = |row: &Row, count: u64| if row.seconds > 0.5 * longest { count as f64 / row.seconds } else { f64::NAN };
     writeln!(out, "<h2>Requests/s over time</h2>")?;
-    let mut lines = vec![line("answers/s", Row::rate)];
+    let mut lines = vec![line("answers/s", &|row| rate(row, row.answers))];
     if report.failures > 0 {
-        lines.push(line("errors/s", |row| row.errors as f64 / row.seconds.max(1e-9)));
+        lines.push(line("errors/s", &|row| rate(row, row.errors)));
     }
+    let x_label: fn(f64) -> String = |value| format!("{value:.1} s");
     let y_label: fn(f64) -> String = |value| Count(value as u64).to_string();
-    Plot { x_name: "s", y_name: "requests/s", y_scale: Scale::Linear, x_ticks: x_ticks(), y_label, lines }
+    Plot { x_name: "s", y_name: "requests/s", y_scale: Scale::Linear, x_ticks: x_ticks(), x_label, y_label, lines }
         .write(out)?;
     writeln!(out, "<h2>Latency over time</h2>")?;
     let lines = vec![
-        line("p50", |row| if_answered(row, row.p50_ns)),
-        line("p99", |row| if_answered(row, row.p99_ns)),
-        line("max", |row| if_answered(row, row.max_ns)),
+        line("p50", &|row| if_answered(row, row.p50_ns)),
+        line("p99", &|row| if_answered(row, row.p99_ns)),
+        line("max", &|row| if_answered(row, row.max_ns)),
     ];
-    Plot { x_name: "s", y_name: "latency", y_scale: Scale::Log, x_ticks: x_ticks(), y_label: nanos, lines }
+    Plot { x_name: "s", y_name: "latency", y_scale: Scale::Log, x_ticks: x_ticks(), x_label, y_label: nanos, lines }
         .write(out)?;
 
     answers(out, report)?;
@@ -130,6 +136,7 @@ fn percentiles(report: &Report) -> Plot<'static> {
         y_name: "latency",
         y_scale: Scale::Log,
         x_ticks: ticks.map(|(label, at)| (at, label.to_owned())).collect(),
+        x_label: |nines| format!("{} %", (1e6 * (1.0 - 10f64.powf(-nines))).round() / 1e4),
         y_label: nanos,
         lines,
     }
@@ -243,9 +250,6 @@ fn coarse(rows: &[Row]) -> Vec<Row> {
         }
         all
     };
-    // The last interval is cut short: its rate would be a jump that never was.
-    let whole = rows.iter().map(|row| row.seconds).fold(0.0, f64::max);
-    let rows: Vec<Row> = rows.iter().filter(|row| row.seconds > 0.5 * whole).cloned().collect();
     rows.chunks(size).map(merge).collect()
 }
 

@@ -11,10 +11,10 @@ use super::{
     run::{Outcome, Row, quantile},
     target::LoadError,
 };
-use crate::limits::LOAD_BUSY_WARN;
+use crate::limits::{LOAD_BUSY_WARN, LOAD_DELAYED_WARN};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, path::Path, time::Duration};
 
 /// A finished run. Its JSON is a stable format: fields are added, not changed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -187,6 +187,9 @@ pub struct Client {
     pub cpu_s: f64,
     /// Share of a core that the busiest shard used.
     pub busiest: f64,
+    /// Share of the time that the shard held up most was ready and others had its core.
+    #[serde(default)]
+    pub delayed: f64,
     /// CPU time for one answer, us.
     pub cpu_us_per_answer: f64,
     /// The client held the server back.
@@ -367,12 +370,17 @@ fn connections(outcome: &Outcome) -> Connections {
 }
 
 fn client(outcome: &Outcome) -> Client {
-    let busy = |shard: &super::ShardEnd| shard.cpu.as_secs_f64() / shard.elapsed.as_secs_f64().max(1e-9);
+    let most = |time: fn(&super::ShardEnd) -> Duration| {
+        let shares =
+            outcome.shards.iter().map(|shard| time(shard).as_secs_f64() / shard.elapsed.as_secs_f64().max(1e-9));
+        shares.fold(0.0, f64::max)
+    };
     let cpu_s: f64 = outcome.shards.iter().map(|shard| shard.cpu.as_secs_f64()).sum();
-    let busiest = outcome.shards.iter().map(busy).fold(0.0, f64::max);
+    let busiest = most(|shard| shard.cpu);
     Client {
         cpu_s,
         busiest,
+        delayed: most(|shard| shard.delayed),
         cpu_us_per_answer: cpu_s * 1e6 / outcome.figures.answers.max(1) as f64,
         is_bottleneck: busiest >= LOAD_BUSY_WARN,
     }
@@ -399,6 +407,14 @@ fn warnings(plan: &Plan, report: &Report) -> Vec<String> {
             "the client is the bottleneck: a shard of ours used {:.0} % of its core; use more threads (-t), or read these \
              figures as the client's",
             report.client.busiest * 100.0
+        ),
+    );
+    warn(
+        report.client.delayed >= LOAD_DELAYED_WARN,
+        format!(
+            "the client shared its core: a shard of ours was ready and had to wait {:.0} % of the time, and the latencies \
+             have that in them; keep its cores free (taskset, fewer threads)",
+            report.client.delayed * 100.0
         ),
     );
     warn(
@@ -437,4 +453,39 @@ fn warnings(plan: &Plan, report: &Report) -> Vec<String> {
         warn(missed, format!("{rate} requests/s were asked for, {:.0} were answered", report.rate.mean));
     }
     warnings
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::load::{Figures, ShardEnd};
+
+    #[test]
+    fn client_says_when_it_held_the_run_back() {
+        #[track_caller]
+        fn check(cpu_ms: u64, delayed_ms: u64, expected: [bool; 2]) {
+            let [cpu, delayed] = [cpu_ms, delayed_ms].map(Duration::from_millis);
+            let busy = ShardEnd { elapsed: Duration::from_secs(10), cpu, delayed, ..ShardEnd::default() };
+            let idle = ShardEnd { elapsed: Duration::from_secs(10), ..ShardEnd::default() };
+            let mut figures = Figures::new(false);
+            figures.answers = 1;
+            let outcome = Outcome {
+                address: String::new(),
+                figures,
+                series: Vec::new(),
+                elapsed: Duration::from_secs(10),
+                shards: vec![idle, busy],
+                was_stopped: false,
+            };
+            let report = Report::new(&Plan::new("http://h/".parse().unwrap()), &outcome);
+            let warns = |text: &str| report.warnings.iter().any(|warning| warning.contains(text));
+            assert_eq!([warns("is the bottleneck"), warns("shared its core")], expected, "{:?}", report.warnings);
+        }
+        check(8_999, 999, [false, false]);
+        check(9_000, 999, [true, false]);
+        check(100, 1_000, [false, true]);
+        check(9_500, 5_000, [true, true]);
+    }
 }

@@ -8,6 +8,8 @@ const LEFT: f64 = 76.0;
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 42.0;
+/// Room for a label of the x axis.
+const TICK_LABEL: f64 = 56.0;
 
 /// How values become positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub(super) struct Plot<'a> {
     pub(super) y_scale: Scale,
     /// Positions and labels of the x axis.
     pub(super) x_ticks: Vec<(f64, String)>,
+    /// Of the values, where a point is pointed at.
+    pub(super) x_label: fn(f64) -> String,
     pub(super) y_label: fn(f64) -> String,
     pub(super) lines: Vec<Line>,
 }
@@ -78,7 +82,8 @@ impl Plot<'_> {
         for (tick, label) in &self.x_ticks {
             let at = x(*tick);
             writeln!(out, "<path class=\"grid\" d=\"M{at:.1} {bottom}v5\"/>")?;
-            writeln!(out, "<text class=\"x\" x=\"{at:.1}\" y=\"{}\">{label}</text>", bottom + 18.0)?;
+            let end = if at > right - TICK_LABEL / 2.0 { " end" } else { "" }; // or it would be cut off
+            writeln!(out, "<text class=\"x{end}\" x=\"{at:.1}\" y=\"{}\">{label}</text>", bottom + 18.0)?;
         }
         writeln!(
             out,
@@ -100,11 +105,37 @@ impl Plot<'_> {
             }
             writeln!(out, "\"/>")?;
         }
+        self.tips(out, x)?;
         writeln!(out, "</svg>\n<p class=\"legend\">")?;
         for line in &self.lines {
             writeln!(out, "<span><i class=\"{}\"></i>{}</span>", class(line.name), line.name)?;
         }
         writeln!(out, "</p>")
+    }
+}
+
+impl Plot<'_> {
+    /// A column around each point of the first line, which shows the values of all lines there when it is pointed at.
+    fn tips(&self, out: &mut String, x: impl Fn(f64) -> f64) -> fmt::Result {
+        let places: Vec<f64> = self.lines.iter().take(1).flat_map(|line| &line.points).map(|point| point.0).collect();
+        let middle = |a: usize, b: usize| (x(places[a]) + x(places[b])) / 2.0;
+        for (index, &place) in places.iter().enumerate() {
+            let values = self.lines.iter().filter_map(|line| {
+                let point = line.points.get(index).filter(|point| point.0 == place && !point.1.is_nan())?;
+                Some(format!("{} {}", line.name, (self.y_label)(point.1)))
+            });
+            let values: Vec<_> = values.collect();
+            let left = middle(index.saturating_sub(1), index);
+            let width = middle(index, (index + 1).min(places.len() - 1)) - left;
+            writeln!(
+                out,
+                "<rect class=\"tip\" x=\"{left:.1}\" y=\"{TOP}\" width=\"{width:.1}\" height=\"{}\"><title>{}: {}</title></rect>",
+                HEIGHT - TOP - BOTTOM,
+                (self.x_label)(place),
+                values.join(", ")
+            )?;
+        }
+        Ok(())
     }
 }
 
@@ -154,7 +185,8 @@ mod tests {
                 y_name: "y",
                 y_scale,
                 x_ticks: vec![(0.0, "0".into())],
-                y_label: |value| format!("{value}"),
+                x_label: |value| format!("at {value}"),
+                y_label: |value| format!("{value} ms"),
                 lines: vec![Line {
                     name: "p50",
                     points: vec![(0.0, 0.0), (5.0, 3_000.0), (7.0, f64::NAN), (9.0, 7.0)],
@@ -162,6 +194,7 @@ mod tests {
             };
             let mut out = String::new();
             plot.write(&mut out).expect("a string takes all");
+            assert!(out.contains("<title>at 5: p50 3000 ms</title>") && out.contains("<title>at 7: </title>"), "{out}");
             let path = out.split("class=\"line p50\" d=\"M").nth(1).and_then(|rest| rest.split('"').next());
             for point in path.expect("a line").split(['L', 'M']) {
                 let (x, y) = point.split_once(' ').expect("a point");

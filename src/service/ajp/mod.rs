@@ -32,10 +32,7 @@ use crate::{
     app::ErrorInfo,
     config::AjpOptions,
     handler::Reply,
-    http::{
-        Body, BodyFraming, ConnInfo, Encoding, Framing, Method, PooledHead, Request, Response, StatusCode, Version,
-        encode_head,
-    },
+    http::{Body, BodyFraming, ConnInfo, Framing, Method, PooledHead, Request, Response, StatusCode, Version},
     limits::{ANSWERS_HELD_BYTES, COPIED_BODY_BYTES_MAX, RETRY_AFTER_S},
     stats::{CloseCause, Count},
     transport::{Outgoing, Phase, Transport, give_buffer, take_buffer},
@@ -324,7 +321,7 @@ impl<T: Transport> Connection<T> {
     /// Calls the handler. Without a body that is still to come, and with an answer at once, all is done here.
     fn respond(&mut self, request: Request, incoming: Option<Incoming>) -> Responded {
         let counters = &self.context.counters;
-        counters.requests.add(1);
+        counters.request(request.method());
         counters.ajp.requests.add(1);
         self.requests += 1;
         self.head_ns = self.io.now_ns();
@@ -363,9 +360,8 @@ impl<T: Transport> Connection<T> {
             self.out.buf = take_buffer();
         }
         let mut head = take_buffer();
-        let date = self.context.date_lines(self.io.now_ms());
-        let how = Encoding { version: Version::Http11, head_only, keep_alive: true, server_and_date: &date };
-        let framing = encode_head(&mut head, response, &how);
+        let now = self.io.now_ms();
+        let framing = self.context.encode_head(&mut head, response, Version::Http11, head_only, true, now);
         let encoded = ajp::encode_headers(&mut self.out.buf, response.status(), &head, self.options.packet_bytes_max);
         give_buffer(head);
         encoded?;

@@ -4,7 +4,7 @@ use crate::{
     access_log::AccessLog,
     app::App,
     config::ServerConfig,
-    http::{ConnInfo, DateCache, HeadLimits, TrustedProxies},
+    http::{BodyFraming, ConnInfo, HeadEncoder, HeadLimits, Response, TrustedProxies, Version},
     stats::Counters,
 };
 use std::{
@@ -71,7 +71,7 @@ pub struct Context {
     /// The shard's counters.
     pub counters: Rc<Counters>,
     pub(in crate::service) access_log: Option<Rc<AccessLog>>,
-    date: RefCell<DateCache>,
+    heads: RefCell<HeadEncoder>,
     date_until_ms: Cell<u64>,
     is_draining: Cell<bool>,
     /// Of connections that wait, for those that work: as many as worked at once.
@@ -86,7 +86,7 @@ impl Context {
             config,
             counters,
             access_log: None,
-            date: RefCell::new(DateCache::new()),
+            heads: RefCell::default(),
             date_until_ms: Cell::new(0),
             is_draining: Cell::new(false),
             spare_infos: RefCell::default(),
@@ -128,13 +128,34 @@ impl Context {
         self.is_draining.get()
     }
 
-    /// The `Server` and `Date` lines; the system's clock is read once a second of the shard's.
+    /// Appends an answer's head; the arguments are those of [`Encoding`](crate::http::Encoding).
+    #[inline]
+    pub(in crate::service) fn encode_head(
+        &self,
+        out: &mut Vec<u8>,
+        response: &Response,
+        version: Version,
+        head_only: bool,
+        keep_alive: bool,
+        now_ms: u64,
+    ) -> BodyFraming {
+        self.refresh_date(now_ms);
+        self.heads.borrow_mut().encode(out, response, version, head_only, keep_alive)
+    }
+
+    /// The `Server` and `Date` lines.
     pub(crate) fn date_lines(&self, now_ms: u64) -> Ref<'_, [u8]> {
+        self.refresh_date(now_ms);
+        Ref::map(self.heads.borrow(), HeadEncoder::server_and_date)
+    }
+
+    /// The system's clock is read once a second of the shard's.
+    #[inline]
+    fn refresh_date(&self, now_ms: u64) {
         if now_ms >= self.date_until_ms.get() {
             let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            self.date.borrow_mut().at(unix.as_secs());
+            self.heads.borrow_mut().set_time(unix.as_secs());
             self.date_until_ms.set(now_ms + 1000 - u64::from(unix.subsec_millis()));
         }
-        Ref::map(self.date.borrow(), DateCache::lines)
     }
 }

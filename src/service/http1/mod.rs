@@ -38,10 +38,7 @@ use crate::{
     access_log::Entry,
     app::ErrorInfo,
     handler::Reply,
-    http::{
-        Body, BodyFraming, ConnInfo, Encoding, Framing, Method, PooledHead, Reject, Request, Response, StatusCode,
-        Version, encode_head,
-    },
+    http::{Body, BodyFraming, ConnInfo, Framing, Method, PooledHead, Reject, Request, Response, StatusCode, Version},
     limits::{ANSWERS_HELD_BYTES, COPIED_BODY_BYTES_MAX, INPUT_AHEAD_BYTES_MAX},
     stats::{CloseCause, Count},
     transport::{Outgoing, Phase, Transport, take_buffer},
@@ -298,8 +295,7 @@ impl<T: Transport> Connection<T> {
 
     /// Calls the handler. Without a body that is still arriving, and with an answer at once, all is done here.
     fn respond(&mut self, head: PooledHead) -> Responded {
-        let counters = &self.context.counters;
-        counters.requests.add(1);
+        self.context.counters.request(head.method());
         self.requests += 1;
         self.head_ns = self.io.now_ns();
         if self.context.access_log.is_some() {
@@ -362,11 +358,10 @@ impl<T: Transport> Connection<T> {
         if self.out.buf.capacity() == 0 {
             self.out.buf = take_buffer();
         }
-        let date = self.context.date_lines(self.io.now_ms());
         // Asked again: the drain may have begun while the handler was at work.
         let keep_alive = asked.keep_alive && !self.context.is_draining();
-        let how = Encoding { version: asked.version, head_only: asked.head_only, keep_alive, server_and_date: &date };
-        let framing = encode_head(&mut self.out.buf, response, &how);
+        let (Asked { version, head_only, .. }, now) = (asked, self.io.now_ms());
+        let framing = self.context.encode_head(&mut self.out.buf, response, version, head_only, keep_alive, now);
         if let Some(entry) = &mut self.entry {
             let bytes = if let BodyFraming::Length(bytes) = framing { bytes } else { 0 };
             entry.answer(response.status().as_u16(), bytes);
