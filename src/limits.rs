@@ -388,6 +388,14 @@ const _: () = {
 pub const RANGES_MAX: usize = 32;
 /// Bytes of a file read at once while it is sent. The service holds up to twice as many, and one more is read ahead.
 pub const FILE_READ_BYTES: usize = 64 * 1024;
+/// Bytes of a file sent at once from the page cache, before others have a turn.
+pub const FILE_SEND_BYTES: usize = 1024 * 1024;
+/// Bytes of a file for which one look tells whether they still are in the page cache.
+pub const FILE_LOOK_BYTES: u64 = 256 * 1024;
+/// How long parts of a file that were read or sent are taken to be in the page cache, at least; at most twice as long.
+pub const FILE_CACHED_BY_KERNEL_MS: u64 = 10_000;
+/// Bytes of a file of which it is remembered; what is behind them is always read. 32 KiB of memory, twice.
+pub const FILE_REMEMBERED_BYTES_MAX: u64 = 16 * 1024 * 1024 * 1024;
 /// Memory of one download, whatever the size of its file: what a slow client costs.
 pub const DOWNLOAD_BYTES_MAX: usize = 256 * 1024;
 /// Bytes of contents that a shard keeps of the files beneath one root, unless it is told otherwise.

@@ -12,6 +12,8 @@ use bytes::Bytes;
 use std::{
     cell::RefCell,
     io,
+    ops::Range,
+    os::fd::BorrowedFd,
     task::{Context, Poll},
 };
 
@@ -33,6 +35,17 @@ pub trait Transport: 'static {
 
     /// Takes all of `out` and begins to send it. Call only after `poll_sent` was ready.
     fn send(&mut self, out: &mut Outgoing);
+
+    /// Sends bytes of a file from where they are, as many as there is room for now; `poll_sent` waits for more. Call only
+    /// after that was ready. It waits for the disk: what is asked for should be in memory.
+    ///
+    /// `None`: it cannot; read them and [`send`](Self::send) them.
+    ///
+    /// # Errors
+    /// The peer is gone, or the file cannot be read.
+    fn send_file(&mut self, _file: BorrowedFd<'_>, _range: Range<u64>) -> Option<io::Result<FileSent>> {
+        None
+    }
 
     /// Sends the end of the stream after what was sent.
     fn shutdown(&mut self);
@@ -78,6 +91,17 @@ pub enum Phase {
     Writing,
 }
 
+/// What became of bytes that were to be sent from a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileSent {
+    /// So many were sent.
+    Bytes(usize),
+    /// There was no room.
+    Full,
+    /// The file ends before them.
+    Ended,
+}
+
 /// Bytes to send, in order: one growing buffer, with shared bodies spliced in uncopied.
 ///
 /// Two for each connection, most of them empty: what few answers need is apart.
@@ -85,6 +109,8 @@ pub enum Phase {
 pub struct Outgoing {
     /// What is written byte by byte: heads, small bodies, chunk frames.
     pub buf: Vec<u8>,
+    /// More follows soon: what fills no packet may wait for it a little.
+    pub is_continued: bool,
     /// Requests that are answered with the last of these bytes: since when their heads are complete, in ns, and how
     /// many. Requests of one turn share their time, so that one pair is nearly always enough.
     answered: (u64, u64),
@@ -175,6 +201,7 @@ impl Outgoing {
     /// Empties it, keeping the buffer's memory.
     pub fn clear(&mut self) {
         self.buf.clear();
+        self.is_continued = false;
         self.answered = (0, 0);
         if let Some(more) = &mut self.more {
             more.splices.clear();

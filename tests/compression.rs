@@ -290,6 +290,19 @@ fn stream_that_pauses_is_flushed_so_that_the_client_can_decode_it() {
 }
 
 #[test]
+fn trailers_follow_a_compressed_stream() {
+    let client = client(|| {
+        let (feed, body) = Feed::new(None);
+        feed.push(Bytes::from(text(5000)));
+        feed.end(vec![(http::header::ETAG, http::HeaderValue::from_static("\"after\""))]);
+        Response::text(body)
+    });
+    let answer = client.get("/").header("Accept-Encoding", "gzip").send();
+    assert_eq!(decode("gzip", answer.bytes()), text(5000));
+    assert_eq!(answer.trailers().iter().map(|(_, value)| value.as_bytes()).collect::<Vec<_>>(), [b"\"after\""]);
+}
+
+#[test]
 fn stream_that_fails_breaks_off() {
     let client = client(|| {
         let pieces = [Ok(Bytes::from_static(b"begun")), Err(everycore::http::BodyError::TimedOut)];

@@ -641,6 +641,35 @@ fn large_file_arrives_whole_and_the_connection_is_kept() {
 }
 
 #[test]
+fn large_file_is_sent_from_the_page_cache_once_it_was_read() {
+    const SIZE: usize = (1 << 20) + 4321;
+    let content: Vec<u8> = (0..SIZE).map(|at| (at * 7 % 251) as u8).collect();
+    let root = tree(&[]);
+    fs::write(root.path().join("f"), &content).expect("a file");
+    let live = Live::start(1, at_root_of_shard(Files::new(root.path())));
+    let mut connection = Raw::connect(live.http);
+    let uncopied = || live.stats().total.files.sent_uncopied;
+    assert!(connection.exchange(head("GET", "/f", "")).body == content);
+    // A file that changed just now has a new state each time; one that rests is remembered.
+    loop {
+        let before = uncopied();
+        assert!(connection.exchange(head("GET", "/f", "")).body == content);
+        if uncopied() == before + SIZE as u64 {
+            break;
+        }
+    }
+    // In parts, whose beginnings and ends are in the middle of what is remembered.
+    let parts = connection.exchange(head("GET", "/f", "Range: bytes=5-200000, 300000-300000, -70000\r\n"));
+    let found = |part: &[u8]| parts.body.windows(part.len().min(4096)).any(|window| part.starts_with(window));
+    assert_eq!(parts.status, 206);
+    for range in [5..200_001, 300_000..300_001, SIZE - 70_000..SIZE] {
+        assert!(found(&content[range.clone()]), "{range:?}");
+    }
+    let part = connection.exchange(head("GET", "/f", "Range: bytes=65537-1000000\r\n"));
+    assert!(part.body == content[65_537..=1_000_000]);
+}
+
+#[test]
 fn file_that_shrinks_breaks_off_and_one_that_grows_does_not() {
     const SIZE: u64 = 64 << 20;
     let root = tree(&[]);

@@ -38,10 +38,16 @@ pub(super) fn run(mut args: ServeArgs) -> ExitCode {
     let wanted = config.connections_max;
     let others = (config.echo.len(), config.ajp.len());
     let mounts = site.as_ref().map(|site| site.mounts().to_vec()).unwrap_or_default();
+    let is_pointless = compress == CompressArg::Dynamic && site.is_some();
     match start(config, site, compress) {
         Err(error) => fail(code(&error), &error),
         Ok(running) => {
             let _ = announce(&running, others, &mounts); // nobody reads it: no reason not to serve
+            if is_pointless {
+                tracing::warn!(
+                    "--compress dynamic compresses nothing here: with --root all answers are files; expected --compress all"
+                );
+            }
             let checked = running.preflight();
             let few_files = checked.nofile_warning(wanted, running.plan().shards());
             for warning in checked.memlock.warning().into_iter().chain(few_files) {

@@ -7,13 +7,13 @@ use crate::{
 use bytes::BytesMut;
 use rustix::{
     fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2},
-    io::pread,
+    io::{ReadWriteFlags, pread, preadv2},
 };
 use std::{
     cell::{Cell, RefCell},
     ffi::CString,
     future::Future,
-    io,
+    io::{self, IoSliceMut},
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
         unix::ffi::OsStrExt,
@@ -211,6 +211,20 @@ impl Handle {
                 Reading::Done(Some((result, into)))
             }
         }
+    }
+
+    /// Milliseconds on the shard's clock; `None`: there is no ring, and so no transport that sends files.
+    pub(super) fn now_ms(&self) -> Option<u64> {
+        match self {
+            Handle::Ring(file) => Some(file.ring().now_ms()),
+            Handle::Blocking(_) => None,
+        }
+    }
+
+    /// Whether the byte at `offset` is in memory, on a file system that can tell (not: NFS, FUSE, tmpfs).
+    pub(super) fn is_cached(&self, offset: u64) -> bool {
+        let read = preadv2(self, &mut [IoSliceMut::new(&mut [0])], offset, ReadWriteFlags::NOWAIT);
+        read.is_ok_and(|len| len > 0)
     }
 
     fn into_fd(self) -> Rc<OwnedFd> {

@@ -20,6 +20,7 @@ mod listing;
 mod media;
 mod path;
 mod ready;
+mod resident;
 mod site;
 mod stream;
 

@@ -1,6 +1,6 @@
 //! What is known of a file that was looked at, and the fields of its answers. Pure.
 
-use super::media::is_compressible;
+use super::{media::is_compressible, resident::Resident};
 use crate::{
     http::{Coding, HeaderName, HeaderValue, ReadyFields, Validators, header},
     limits::FILE_SETTLED,
@@ -88,6 +88,8 @@ pub(super) struct Ready {
     pub(super) unchanged: Rc<ReadyFields>,
     /// Whether the stamp tells these contents from later ones.
     pub(super) is_settled: bool,
+    /// What of it is in the kernel's memory.
+    pub(super) resident: Rc<Resident>,
     /// All of it, where it is kept in memory.
     pub(super) content: Option<Bytes>,
 }
@@ -118,6 +120,7 @@ impl Ready {
         ]);
         Ready {
             is_settled: stamp.is_settled(now),
+            resident: Rc::new(Resident::new(stamp.size)),
             stamp,
             etag,
             has_siblings,
@@ -138,6 +141,7 @@ impl Ready {
             fields: self.fields.clone(),
             unchanged: self.unchanged.clone(),
             is_settled: self.stamp.is_settled(now),
+            resident: self.resident.clone(),
             content: Some(content),
         }
     }
@@ -148,7 +152,7 @@ impl Ready {
 
     /// Bytes of contents in memory.
     pub(super) fn kept_bytes(&self) -> u64 {
-        self.content.as_ref().map_or(0, |content| content.len() as u64)
+        self.content.as_ref().map_or_else(|| self.resident.kept_bytes(), |content| content.len() as u64)
     }
 }
 

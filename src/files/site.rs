@@ -284,7 +284,8 @@ impl Site {
             if let Some(open) = handle.take() {
                 tries += 1;
                 if !self.cache.takes(ready.stamp.size) || tries > FILE_TRIES_MAX {
-                    let source = Source { handle: open, counters: self.counters.clone() };
+                    let (resident, counters) = (ready.resident.clone(), self.counters.clone());
+                    let source = Source { handle: open, resident, counters };
                     return Ok(from_disk(&ready, source, plan, || self.boundary()));
                 }
                 if let Some(content) = read_whole(&open, ready.stamp).await? {

@@ -1,9 +1,13 @@
-//! A body that is read from a file while it is sent: one piece is read ahead while the one before it is on its way.
+//! A body from a file. What is known to be in the kernel's page cache is sent from there, uncopied; the rest is read while
+//! it is sent: one piece is read ahead while the one before it is on its way.
 
-use super::disk::{Handle, Reading};
+use super::{
+    disk::{Handle, Reading},
+    resident::{Resident, units},
+};
 use crate::{
-    http::{Body, BodyError},
-    limits::FILE_READ_BYTES,
+    http::{Body, BodyError, Chunks},
+    limits::{FILE_LOOK_BYTES, FILE_SEND_BYTES},
     stats::{Count, Counters},
 };
 use bytes::{Bytes, BytesMut};
@@ -14,6 +18,7 @@ use std::{
     future::Future,
     io,
     ops::Range,
+    os::fd::{AsFd, BorrowedFd},
     pin::Pin,
     rc::Rc,
     task::{Context, Poll, ready},
@@ -39,6 +44,7 @@ impl Piece {
 /// An open file, and who is told if it turns out shorter than it was.
 pub(super) struct Source {
     pub(super) handle: Handle,
+    pub(super) resident: Rc<Resident>,
     pub(super) counters: Rc<Counters>,
 }
 
@@ -50,7 +56,29 @@ impl Source {
         let len = pieces.iter().map(Piece::len).sum();
         let mut stream = FileStream { source: self, pieces, reading: None, sent: [Bytes::new(), Bytes::new()] };
         stream.read_ahead();
-        Body::sized_stream(len, stream)
+        Body::chunks(len, stream)
+    }
+
+    /// How many bytes of this range, from its start, can be sent without waiting for the disk.
+    fn cached(&self, range: &Range<u64>) -> u64 {
+        let Some(now_ms) = self.handle.now_ms() else { return 0 };
+        let until = range.end.min(range.start + FILE_SEND_BYTES as u64);
+        // Memory may have become short since: what was read together is dropped together.
+        let known = self.resident.known(range.start..until, now_ms);
+        let mut looks = (range.start..range.start + known).step_by(FILE_LOOK_BYTES as usize);
+        looks.find(|at| !self.handle.is_cached(*at)).map_or(known, |gone| gone - range.start)
+    }
+
+    /// The file's bytes in this range were read, or sent.
+    fn note_cached(&self, range: Range<u64>) {
+        if let Some(now_ms) = self.handle.now_ms() {
+            self.resident.note(range, now_ms);
+        }
+    }
+
+    /// Whether it is worth a look, whether this range can be sent without being read.
+    fn is_known(&self, range: &Range<u64>) -> bool {
+        self.handle.now_ms().is_some_and(|now_ms| self.resident.known(range.start..range.end, now_ms) > 0)
     }
 }
 
@@ -65,14 +93,22 @@ struct FileStream {
 }
 
 impl FileStream {
-    /// Begins to read the next piece, if it is the file's and none is being read.
+    /// Begins to read the next piece, if it is the file's, none is being read, and it may have to be.
     fn read_ahead(&mut self) {
+        if let Some(Piece::File(range)) = self.pieces.front()
+            && !self.source.is_known(range)
+        {
+            self.read();
+        }
+    }
+
+    /// Begins to read the next piece, if it is the file's and none is being read.
+    fn read(&mut self) {
         let Some(Piece::File(range)) = self.pieces.front() else { return };
         if self.reading.is_none() {
-            let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX).min(FILE_READ_BYTES);
-            let start = range.start;
-            let buffer = self.buffer(len);
-            self.reading = Some(self.source.handle.read(start, buffer));
+            let unit = units(range.clone()).next().expect("pieces are not empty");
+            let buffer = self.buffer((unit.end - unit.start) as usize);
+            self.reading = Some(self.source.handle.read(unit.start, buffer));
         }
     }
 
@@ -91,19 +127,30 @@ impl FileStream {
         BytesMut::with_capacity(len)
     }
 
+    fn break_off(&mut self) {
+        self.pieces.clear();
+        self.source.counters.files.broken_off.add(1);
+    }
+
+    /// So many bytes of the file's piece at the front are done with.
+    fn advance(&mut self, count: usize) {
+        if let Some(Piece::File(range)) = self.pieces.front_mut() {
+            range.start += count as u64;
+            if range.start >= range.end {
+                self.pieces.pop_front();
+            }
+        }
+    }
+
     /// Takes what a reading brought out of the piece it was for.
     fn take_read(&mut self, result: io::Result<usize>, buffer: BytesMut) -> Result<Bytes, BodyError> {
-        let Some(Piece::File(range)) = self.pieces.front_mut() else {
-            unreachable!("a reading is for the first piece")
-        };
+        let Some(Piece::File(range)) = self.pieces.front() else { unreachable!("a reading is for the first piece") };
         let read = result.map_err(|error| BodyError::Other(Box::new(error)))?;
         if read == 0 {
             return Err(BodyError::WrongLength); // it has become shorter
         }
-        range.start += read as u64;
-        if range.start >= range.end {
-            self.pieces.pop_front();
-        }
+        self.source.note_cached(range.start..range.start + read as u64);
+        self.advance(read);
         let bytes = buffer.freeze();
         self.sent.swap(0, 1);
         self.sent[1] = bytes.clone();
@@ -117,13 +164,13 @@ impl Stream for FileStream {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
+        this.read();
         if let Some(reading) = &mut this.reading {
             let (result, buffer) = ready!(Pin::new(reading).poll(cx));
             this.reading = None;
             let taken = this.take_read(result, buffer);
             if taken.is_err() {
-                this.pieces.clear();
-                this.source.counters.files.broken_off.add(1);
+                this.break_off();
             }
             return Poll::Ready(Some(taken));
         }
@@ -135,6 +182,29 @@ impl Stream for FileStream {
             Some(Piece::File(_)) => unreachable!("a file's piece at the front is being read"),
             None => Poll::Ready(None),
         }
+    }
+}
+
+impl Chunks for FileStream {
+    fn in_file(self: Pin<&mut Self>) -> Option<(BorrowedFd<'_>, Range<u64>)> {
+        let this = self.get_mut();
+        let (None, Some(Piece::File(range))) = (&this.reading, this.pieces.front()) else { return None };
+        let end = range.start + this.source.cached(range);
+        (end > range.start).then(|| (this.source.handle.as_fd(), range.start..end))
+    }
+
+    fn sent_from_file(self: Pin<&mut Self>, count: usize) -> Result<(), BodyError> {
+        let this = self.get_mut();
+        let Some(Piece::File(range)) = this.pieces.front() else { unreachable!("they were in a file") };
+        if count == 0 {
+            this.break_off();
+            return Err(BodyError::WrongLength); // it has become shorter
+        }
+        this.source.note_cached(range.start..range.start + count as u64);
+        this.source.counters.files.sent_uncopied.add(count as u64);
+        this.advance(count);
+        this.read_ahead();
+        Ok(())
     }
 }
 

@@ -6,12 +6,15 @@ use super::Reject;
 use bytes::{Bytes, BytesMut};
 use futures_core::Stream;
 use http::{HeaderName, HeaderValue, StatusCode};
+use pin_project_lite::pin_project;
 use std::{
     borrow::Cow,
     cell::RefCell,
     collections::VecDeque,
     fmt,
     future::poll_fn,
+    ops::Range,
+    os::fd::BorrowedFd,
     pin::Pin,
     rc::Rc,
     task::{Context, Poll, Waker},
@@ -36,6 +39,8 @@ pub struct Body(Kind);
 enum Kind {
     #[default]
     Empty,
+    /// A stream that is read to its end, and the trailer fields that it had.
+    Ended(FieldPairs),
     Static(&'static [u8]),
     Owned(Vec<u8>),
     Bytes(Bytes),
@@ -47,7 +52,46 @@ enum Kind {
     },
 }
 
-type BoxStream = Pin<Box<dyn Stream<Item = Result<Bytes, BodyError>>>>;
+type BoxStream = Pin<Box<dyn Chunks>>;
+
+/// A stream of bytes, of which some may be in an open file: a connection can have them sent from there, uncopied.
+pub(crate) trait Chunks: Stream<Item = Result<Bytes, BodyError>> {
+    /// The bytes that come next, where they are. `None`: they are to be polled for.
+    fn in_file(self: Pin<&mut Self>) -> Option<(BorrowedFd<'_>, Range<u64>)> {
+        None
+    }
+
+    /// Fields that follow its end.
+    fn trailers(self: Pin<&mut Self>) -> FieldPairs {
+        FieldPairs::new()
+    }
+
+    /// So many of those bytes were sent, and do not come again; 0: the file ends before them.
+    ///
+    /// # Errors
+    /// The body breaks off here.
+    fn sent_from_file(self: Pin<&mut Self>, _count: usize) -> Result<(), BodyError> {
+        Ok(())
+    }
+}
+
+pin_project! {
+    /// A stream of which nothing is in a file.
+    struct Plain<S> {
+        #[pin]
+        stream: S,
+    }
+}
+
+impl<S: Stream<Item = Result<Bytes, BodyError>>> Stream for Plain<S> {
+    type Item = Result<Bytes, BodyError>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.project().stream.poll_next(cx)
+    }
+}
+
+impl<S: Stream<Item = Result<Bytes, BodyError>>> Chunks for Plain<S> {}
 
 impl Body {
     /// A body without bytes.
@@ -57,12 +101,37 @@ impl Body {
 
     /// A body whose length is not known beforehand: it goes out in chunks.
     pub fn stream(stream: impl Stream<Item = Result<Bytes, BodyError>> + 'static) -> Body {
-        Body(Kind::Stream { stream: Box::pin(stream), remaining: None })
+        Body(Kind::Stream { stream: Box::pin(Plain { stream }), remaining: None })
     }
 
     /// A stream of exactly `len` bytes; one that yields more or fewer ends in [`BodyError::WrongLength`].
     pub fn sized_stream(len: u64, stream: impl Stream<Item = Result<Bytes, BodyError>> + 'static) -> Body {
-        Body(Kind::Stream { stream: Box::pin(stream), remaining: Some(len) })
+        Body(Kind::Stream { stream: Box::pin(Plain { stream }), remaining: Some(len) })
+    }
+
+    /// As [`sized_stream`](Body::sized_stream), of bytes that may be in a file.
+    pub(crate) fn chunks(len: u64, chunks: impl Chunks + 'static) -> Body {
+        Body(Kind::Stream { stream: Box::pin(chunks), remaining: Some(len) })
+    }
+
+    /// As [`stream`](Body::stream), with trailer fields.
+    pub(crate) fn unsized_chunks(chunks: impl Chunks + 'static) -> Body {
+        Body(Kind::Stream { stream: Box::pin(chunks), remaining: None })
+    }
+
+    /// See [`Chunks::in_file`].
+    pub(crate) fn in_file(&mut self) -> Option<(BorrowedFd<'_>, Range<u64>)> {
+        match &mut self.0 {
+            Kind::Stream { stream, .. } => stream.as_mut().in_file(),
+            _ => None,
+        }
+    }
+
+    /// See [`Chunks::sent_from_file`].
+    pub(crate) fn sent_from_file(&mut self, count: usize) -> Result<(), BodyError> {
+        let Kind::Stream { stream, remaining } = &mut self.0 else { return Ok(()) };
+        *remaining = remaining.map(|remaining| remaining.saturating_sub(count as u64));
+        stream.as_mut().sent_from_file(count)
     }
 
     /// Bytes that are still to come, if that is known.
@@ -82,7 +151,7 @@ impl Body {
     /// The whole body, if it is in memory already.
     pub fn as_slice(&self) -> Option<&[u8]> {
         match &self.0 {
-            Kind::Empty => Some(&[]),
+            Kind::Empty | Kind::Ended(_) => Some(&[]),
             Kind::Static(bytes) => Some(bytes),
             Kind::Owned(bytes) => Some(bytes),
             Kind::Bytes(bytes) => Some(bytes),
@@ -96,7 +165,7 @@ impl Body {
     /// The body itself: it is a stream.
     pub fn into_memory(self) -> Result<Bytes, Body> {
         match self.0 {
-            Kind::Empty => Ok(Bytes::new()),
+            Kind::Empty | Kind::Ended(_) => Ok(Bytes::new()),
             Kind::Static(bytes) => Ok(Bytes::from_static(bytes)),
             Kind::Owned(bytes) => Ok(Bytes::from(bytes)),
             Kind::Bytes(bytes) => Ok(bytes),
@@ -117,10 +186,13 @@ impl Body {
                 let polled = stream.as_mut().poll_next(cx).map(|next| check_length(next, remaining));
                 match polled {
                     Poll::Ready(Some(Ok(_))) | Poll::Pending => return polled,
-                    Poll::Ready(_) => polled,
+                    Poll::Ready(_) => {
+                        self.0 = Kind::Ended(stream.as_mut().trailers());
+                        return polled;
+                    }
                 }
             }
-            Kind::Empty => return Poll::Ready(None),
+            Kind::Empty | Kind::Ended(_) => return Poll::Ready(None),
             Kind::Static(bytes) => whole(Bytes::from_static(bytes)),
             Kind::Owned(bytes) => whole(Bytes::from(std::mem::take(bytes))),
             Kind::Bytes(bytes) => whole(std::mem::take(bytes)),
@@ -164,9 +236,10 @@ impl Body {
         Ok(whole.freeze())
     }
 
-    /// The trailer fields of a chunked request, once its body was read to the end; taken out.
+    /// The trailer fields of a chunked body, once it was read to the end; taken out.
     pub fn trailers(&mut self) -> FieldPairs {
-        match &self.0 {
+        match &mut self.0 {
+            Kind::Ended(trailers) => std::mem::take(trailers),
             Kind::Feed(consumer) => std::mem::take(&mut consumer.0.borrow_mut().trailers),
             _ => FieldPairs::new(),
         }
@@ -205,7 +278,7 @@ impl Stream for Body {
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match &self.0 {
-            Kind::Empty => "empty",
+            Kind::Empty | Kind::Ended(_) => "empty",
             Kind::Static(_) => "static",
             Kind::Owned(_) => "owned",
             Kind::Bytes(_) => "bytes",

@@ -28,6 +28,7 @@ mod scan;
 mod semantics;
 mod target;
 
+pub(crate) use body::Chunks;
 pub use body::{Body, BodyError, Feed, FieldPairs};
 pub use chunked::{Chunk, ChunkedDecoder, ChunkedLimits};
 pub use coding::{AcceptedCodings, Coding};

@@ -294,7 +294,7 @@ impl Core {
                 self.stats.events += 1;
                 self.on_recv(token, result, cqueue::buffer_select(entry.flags()), has_more);
             }
-            Op::Send | Op::Connect => {
+            Op::Send | Op::Connect | Op::Room => {
                 self.stats.events += 1;
                 self.on_socket_op(token, result);
             }
@@ -382,6 +382,7 @@ impl Core {
                 }
             }
             Op::Connect => sock.on_connect(result, &mut self.wakes),
+            Op::Room => sock.on_room(&mut self.wakes),
             _ => {}
         }
         if !is_ours {

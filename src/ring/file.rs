@@ -62,6 +62,11 @@ impl File {
         self.fd.as_ref().expect("present until dropped")
     }
 
+    /// The ring that it is read by.
+    pub fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
     /// Its descriptor alone: closing it is a system call then.
     pub fn into_fd(mut self) -> Rc<OwnedFd> {
         self.fd.take().expect("present until dropped")

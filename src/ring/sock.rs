@@ -107,6 +107,8 @@ pub(super) struct Sock {
     opened_ms: u64,
     pub(super) is_expired: bool,
     is_connecting: bool,
+    /// A file's bytes found no room: a poll for it is in flight.
+    waits_for_room: bool,
     end: Option<End>,
     write_error: Option<i32>,
     inbox: Vec<u8>,
@@ -263,14 +265,16 @@ impl Sock {
         let completes_at_once = !self.is_lagging && !self.is_connecting;
         let sending = &mut self.sending;
         sending.turn = turn;
+        let more = if sending.out.is_continued { libc::MSG_MORE } else { 0 };
+        let flags = libc::MSG_NOSIGNAL | more;
         let entry = if sending.out.is_contiguous() {
             let rest = &sending.out.buf[sending.sent..];
             let len = rest.len().min(i32::MAX as usize) as u32;
-            opcode::Send::new(fd, rest.as_ptr(), len).flags(libc::MSG_NOSIGNAL).build()
+            opcode::Send::new(fd, rest.as_ptr(), len).flags(flags).build()
         } else {
             let vectors = sending.vectors.get_or_insert_with(|| Box::new(Vectors::new()));
             let header = vectors.fill(&sending.out, sending.sent);
-            opcode::SendMsg::new(fd, header).flags(libc::MSG_NOSIGNAL as u32).build()
+            opcode::SendMsg::new(fd, header).flags(flags as u32).build()
         };
         (entry, completes_at_once)
     }
@@ -333,12 +337,24 @@ impl Sock {
         census.buffer_bytes += (self.inbox.len() + unsent) as u64;
     }
 
-    /// `None`: a send is still in flight.
+    /// Takes in how many bytes of a file the kernel took, of `len`; says whether to wait until it takes more.
+    pub(super) fn on_send_file(&mut self, sent: usize, len: usize) -> bool {
+        self.sent_bytes += sent as u64;
+        self.waits_for_room = sent < len;
+        self.waits_for_room
+    }
+
+    pub(super) fn on_room(&mut self, wakes: &mut Vec<Waker>) {
+        self.waits_for_room = false;
+        wakes.extend(self.writer.take());
+    }
+
+    /// `None`: a send is still in flight, or there is no room for another.
     pub(super) fn sent(&self) -> Option<io::Result<()>> {
         if let Some(errno) = self.write_error {
             return Some(Err(io::Error::from_raw_os_error(errno)));
         }
-        (!self.sending.is_in_flight && !self.is_connecting).then_some(Ok(()))
+        (!self.sending.is_in_flight && !self.is_connecting && !self.waits_for_room).then_some(Ok(()))
     }
 
     // ---- connecting ------------------------------------------------------------------------------
@@ -373,7 +389,7 @@ impl Sock {
     }
 
     /// Marks the slot as closing and says which of its operations are to be cancelled.
-    pub(super) fn begin_close(&mut self) -> [Option<Op>; 3] {
+    pub(super) fn begin_close(&mut self) -> [Option<Op>; 4] {
         if let Life::Open(fd) = mem::take(&mut self.life) {
             self.life = Life::Closing(fd);
         }
@@ -385,6 +401,7 @@ impl Sock {
             is_receiving.then_some(Op::Recv),
             self.sending.is_in_flight.then_some(Op::Send),
             self.is_connecting.then_some(Op::Connect),
+            self.waits_for_room.then_some(Op::Room),
         ]
     }
 

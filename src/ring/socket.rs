@@ -3,14 +3,19 @@
 use super::{Inner, Ring, interest, token::Generation};
 use crate::{
     http::{AddrBook, ConnAddrs, ConnInfo, PeerAddr},
-    transport::{Outgoing, Phase, Transport, take_buffer},
+    transport::{FileSent, Outgoing, Phase, Transport, take_buffer},
 };
 use futures_io::{AsyncRead, AsyncWrite};
+use rustix::{
+    fs::sendfile,
+    io::{Errno, ioctl_fionbio, retry_on_intr},
+};
 use socket2::SockRef;
 use std::{
     future::poll_fn,
     io,
     net::SocketAddr,
+    ops::Range,
     os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd},
     pin::Pin,
     task::{Context, Poll},
@@ -88,6 +93,16 @@ impl Socket {
     }
 }
 
+/// sendfile(2) that does not wait for the peer. It asks the descriptor whether to wait, and there is no flag for one call;
+/// but the ring's operations want a descriptor that waits, or they fail where they should poll.
+fn send_file_now(socket: BorrowedFd<'_>, file: BorrowedFd<'_>, offset: u64, len: usize) -> Result<usize, Errno> {
+    ioctl_fionbio(socket, true)?;
+    let mut offset = offset;
+    let sent = retry_on_intr(|| sendfile(socket, file, Some(&mut offset), len));
+    ioctl_fionbio(socket, false)?;
+    sent
+}
+
 fn keep_waker(slot: &mut Option<std::task::Waker>, cx: &mut Context<'_>) {
     match slot {
         Some(waker) if waker.will_wake(cx.waker()) => {}
@@ -124,6 +139,25 @@ impl Transport for Socket {
         let mut core = self.ring.core();
         core.sock(self.slot).start_send(out);
         core.submit_send(self.slot);
+    }
+
+    fn send_file(&mut self, file: BorrowedFd<'_>, range: Range<u64>) -> Option<io::Result<FileSent>> {
+        let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+        let result = send_file_now(self.as_fd(), file, range.start, len);
+        let sent = match result {
+            Ok(0) => FileSent::Ended,
+            Ok(sent) => FileSent::Bytes(sent),
+            Err(Errno::AGAIN) => FileSent::Full,
+            // A file that cannot be mapped; a seccomp profile that has no sendfile.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::PERM | Errno::OPNOTSUPP) => return None,
+            Err(errno) => return Some(Err(errno.into())),
+        };
+        match sent {
+            FileSent::Bytes(sent) => self.ring.core().note_sent_file(self.slot, sent, len),
+            FileSent::Full => self.ring.core().note_sent_file(self.slot, 0, len),
+            FileSent::Ended => {}
+        }
+        Some(Ok(sent))
     }
 
     fn shutdown(&mut self) {

@@ -15,10 +15,11 @@ pub(super) enum Op {
     Bell,
     Alarm,
     File,
+    Room,
 }
 
 impl Op {
-    const ALL: [Op; 11] = [
+    const ALL: [Op; 12] = [
         Op::Recv,
         Op::Send,
         Op::Close,
@@ -30,6 +31,7 @@ impl Op {
         Op::Bell,
         Op::Alarm,
         Op::File,
+        Op::Room,
     ];
 }
 

@@ -377,6 +377,8 @@ counters! {
         cached_bytes: gauge,
         /// Files that became shorter, or could not be read on, while they were sent; the connection was closed.
         broken_off: counter,
+        /// Bytes of files that were sent from the kernel's page cache, without being read.
+        sent_uncopied: counter,
     }
 
     /// What one shard counted in the last whole seconds, or since it started if that is shorter.
@@ -589,6 +591,7 @@ mod tests {
             "accept_queue": { "waiting": 0, "room": 0 },
             "files": {
                 "cache_hits": 0, "cache_misses": 0, "cache_evictions": 0, "cached_bytes": 0, "broken_off": 0,
+                "sent_uncopied": 0,
             },
             "recent": { "1s": window, "10s": window, "60s": window },
         });

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures_core::Stream;
 
 use super::{Permit, encoder::Encoder};
-use crate::http::{Body, BodyError};
+use crate::http::{Body, BodyError, Chunks, FieldPairs};
 use crate::limits::{COMPRESS_ON_SHARD_BYTES_MAX, COMPRESS_PIECE_BYTES_MAX, COMPRESS_TURN_BYTES_MAX};
 use crate::ring::Ring;
 
@@ -132,6 +132,12 @@ impl Stream for Compressed {
             let piece = this.rest.split_to(this.rest.len().min(COMPRESS_PIECE_BYTES_MAX));
             this.write_piece(piece);
         }
+    }
+}
+
+impl Chunks for Compressed {
+    fn trailers(mut self: Pin<&mut Self>) -> FieldPairs {
+        self.source.trailers()
     }
 }
 

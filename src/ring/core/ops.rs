@@ -70,6 +70,19 @@ impl Core {
         self.push(entry, token);
     }
 
+    /// Takes in how many bytes of a file the kernel took, of `len`, and waits for room if that is fewer.
+    pub(in crate::ring) fn note_sent_file(&mut self, slot: u32, sent: usize, len: usize) {
+        self.stats.bytes_out += sent as u64;
+        let sock = &mut self.socks[slot as usize];
+        if !sock.on_send_file(sent, len) {
+            return;
+        }
+        sock.pending += 1;
+        let token = Token { op: Op::Room, generation: sock.generation, slot };
+        let fd = types::Fd(sock.raw_fd());
+        self.push(opcode::PollAdd::new(fd, libc::POLLOUT as u32).build(), token);
+    }
+
     pub(in crate::ring) fn submit_connect(&mut self, slot: u32) {
         let sock = &mut self.socks[slot as usize];
         sock.pending += 1;

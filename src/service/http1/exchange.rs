@@ -14,7 +14,7 @@ use crate::{
     limits::{ANSWERS_HELD_BYTES, COPIED_BODY_BYTES_MAX, DISCARD_BYTES_MAX, INPUT_AHEAD_BYTES_MAX},
     ring::HandlerWait,
     stats::Count,
-    transport::{self, Transport, take_buffer},
+    transport::{self, FileSent, Transport, take_buffer},
 };
 use bytes::Bytes;
 use std::{
@@ -22,7 +22,7 @@ use std::{
     mem,
     panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
-    task::{self, Poll},
+    task::{self, Poll, ready},
 };
 
 pub(super) struct Exchange {
@@ -191,6 +191,11 @@ impl<T: Transport> Connection<T> {
             if self.out.len() >= ANSWERS_HELD_BYTES && self.poll_flush(cx)?.is_pending() {
                 return Poll::Pending;
             }
+            if framing != BodyFraming::Chunked
+                && let Some(streamed) = ready!(self.poll_send_file(body, cx)?)
+            {
+                return Poll::Ready(Ok(streamed));
+            }
             let mut chunk = std::pin::pin!(std::future::poll_fn(|cx| body.poll_chunk(cx)));
             match catch_unwind(AssertUnwindSafe(|| wait.poll(chunk.as_mut(), cx))) {
                 Ok(Poll::Ready(Some(Ok(bytes)))) => self.write_chunk(bytes, framing),
@@ -222,6 +227,50 @@ impl<T: Transport> Connection<T> {
                 }
             }
         }
+    }
+
+    /// Sends what comes next of the body from its file, as long as it is in one and the transport can. Ready(None): what
+    /// comes next is to be polled for.
+    fn poll_send_file(
+        &mut self,
+        body: &mut Body,
+        cx: &mut task::Context<'_>,
+    ) -> Result<Poll<Option<Streamed>>, CloseCause> {
+        let Some((file, range)) = body.in_file() else { return Ok(Poll::Ready(None)) };
+        if !self.out.is_empty() {
+            self.out.is_continued = true;
+            if self.poll_flush(cx)?.is_pending() {
+                return Ok(Poll::Pending);
+            }
+        }
+        if self.poll_flush(cx)?.is_pending() {
+            return Ok(Poll::Pending);
+        }
+        let sent = match self.io.send_file(file, range) {
+            Some(Ok(sent)) => sent,
+            Some(Err(error)) => return Err(broken(&error)),
+            None => return Ok(Poll::Ready(None)),
+        };
+        let count = match sent {
+            FileSent::Bytes(count) => Some(count),
+            FileSent::Ended => Some(0),
+            FileSent::Full => None,
+        };
+        if let Some(count) = count {
+            if let Some(entry) = &mut self.entry {
+                entry.add_bytes(count);
+            }
+            if body.sent_from_file(count).is_err() {
+                return Ok(Poll::Ready(Some(Streamed::Broken)));
+            }
+            if body.is_empty() {
+                return Ok(Poll::Ready(Some(Streamed::Whole)));
+            }
+        }
+        if self.poll_flush(cx)?.is_ready() {
+            cx.waker().wake_by_ref(); // it is the others' turn
+        }
+        Ok(Poll::Pending)
     }
 
     fn write_chunk(&mut self, bytes: Bytes, framing: BodyFraming) {
