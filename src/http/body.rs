@@ -1,23 +1,20 @@
-//! One body type for requests and answers, and the service's end of a request body.
+//! One body type for requests and answers.
 //!
 //! For: bodies in memory, as a stream, or as they arrive. Not for: framing them on the wire, deadlines. Floor 1.
 
-use super::Reject;
+use super::{Reject, feed::Consumer};
 use bytes::{Bytes, BytesMut};
 use futures_core::Stream;
 use http::{HeaderName, HeaderValue, StatusCode};
 use pin_project_lite::pin_project;
 use std::{
     borrow::Cow,
-    cell::RefCell,
-    collections::VecDeque,
     fmt,
     future::poll_fn,
     ops::Range,
     os::fd::BorrowedFd,
     pin::Pin,
-    rc::Rc,
-    task::{Context, Poll, Waker},
+    task::{Context, Poll},
 };
 
 /// Fields in the order they came.
@@ -94,6 +91,11 @@ impl<S: Stream<Item = Result<Bytes, BodyError>>> Stream for Plain<S> {
 impl<S: Stream<Item = Result<Bytes, BodyError>>> Chunks for Plain<S> {}
 
 impl Body {
+    /// What a service feeds.
+    pub(super) fn fed(consumer: Consumer) -> Body {
+        Body(Kind::Feed(consumer))
+    }
+
     /// A body without bytes.
     pub const fn empty() -> Body {
         Body(Kind::Empty)
@@ -137,7 +139,7 @@ impl Body {
     /// Bytes that are still to come, if that is known.
     pub fn len(&self) -> Option<u64> {
         match &self.0 {
-            Kind::Feed(consumer) => consumer.0.borrow().remaining,
+            Kind::Feed(consumer) => consumer.remaining(),
             Kind::Stream { remaining, .. } => *remaining,
             _ => self.as_slice().map(|bytes| bytes.len() as u64),
         }
@@ -240,7 +242,7 @@ impl Body {
     pub fn trailers(&mut self) -> FieldPairs {
         match &mut self.0 {
             Kind::Ended(trailers) => std::mem::take(trailers),
-            Kind::Feed(consumer) => std::mem::take(&mut consumer.0.borrow_mut().trailers),
+            Kind::Feed(consumer) => consumer.take_trailers(),
             _ => FieldPairs::new(),
         }
     }
@@ -382,181 +384,11 @@ impl fmt::Display for BodyError {
 
 impl std::error::Error for BodyError {}
 
-/// The service's end of a request body that is still arriving. Clones are the same end.
-///
-/// Neither locks nor threads: both ends live on one shard. The service bounds the queue by looking at
-/// [`queued_bytes`](Feed::queued_bytes) before it pushes.
-#[derive(Clone)]
-pub struct Feed(Rc<RefCell<Queue>>);
-
-/// The [`Body`]'s end.
-struct Consumer(Rc<RefCell<Queue>>);
-
-struct Queue {
-    chunks: VecDeque<Bytes>,
-    queued_bytes: usize,
-    /// Announced bytes that the consumer did not take yet.
-    remaining: Option<u64>,
-    end: End,
-    trailers: FieldPairs,
-    /// Set while the consumer waits for bytes.
-    consumer: Option<Waker>,
-    /// Set while the service waits for room.
-    service: Option<Waker>,
-    is_abandoned: bool,
-}
-
-enum End {
-    Open,
-    Ended,
-    Failed(BodyError),
-}
-
-impl Feed {
-    /// Both ends of a body of `len` bytes, or of unknown length.
-    pub fn new(len: Option<u64>) -> (Feed, Body) {
-        let queue = Rc::new(RefCell::new(Queue {
-            chunks: VecDeque::new(),
-            queued_bytes: 0,
-            remaining: len,
-            end: End::Open,
-            trailers: FieldPairs::new(),
-            consumer: None,
-            service: None,
-            is_abandoned: false,
-        }));
-        (Feed(queue.clone()), Body(Kind::Feed(Consumer(queue))))
-    }
-
-    /// Hands bytes to the consumer; without effect after the end or when the body was dropped.
-    pub fn push(&self, bytes: Bytes) {
-        let mut queue = self.0.borrow_mut();
-        if queue.is_abandoned || bytes.is_empty() || !matches!(queue.end, End::Open) {
-            return;
-        }
-        queue.queued_bytes += bytes.len();
-        queue.chunks.push_back(bytes);
-        let consumer = queue.consumer.take();
-        drop(queue);
-        wake(consumer);
-    }
-
-    /// The body is complete.
-    pub fn end(&self, trailers: FieldPairs) {
-        self.finish(End::Ended, trailers);
-    }
-
-    /// The body breaks off here: the consumer gets what was pushed, then `error`.
-    pub fn fail(&self, error: BodyError) {
-        self.finish(End::Failed(error), FieldPairs::new());
-    }
-
-    fn finish(&self, end: End, trailers: FieldPairs) {
-        let mut queue = self.0.borrow_mut();
-        if !matches!(queue.end, End::Open) {
-            return;
-        }
-        queue.end = end;
-        queue.trailers = trailers;
-        let consumer = queue.consumer.take();
-        drop(queue);
-        wake(consumer);
-    }
-
-    /// Whether the consumer polled and found nothing: the time to send `100 Continue` and to read on.
-    pub fn is_wanted(&self) -> bool {
-        self.0.borrow().consumer.is_some()
-    }
-
-    /// Whether the body was dropped: what still comes is to be thrown away.
-    pub fn is_abandoned(&self) -> bool {
-        self.0.borrow().is_abandoned
-    }
-
-    /// Bytes pushed and not yet taken.
-    pub fn queued_bytes(&self) -> usize {
-        self.0.borrow().queued_bytes
-    }
-
-    /// Ready when fewer than `queued_bytes_max` bytes are queued, or the body was dropped. The waker is
-    /// for a body that another task reads; it is called when that task takes bytes or drops the body.
-    pub fn poll_room(&self, cx: &mut Context<'_>, queued_bytes_max: usize) -> Poll<()> {
-        let mut queue = self.0.borrow_mut();
-        if queue.is_abandoned || queue.queued_bytes < queued_bytes_max {
-            return Poll::Ready(());
-        }
-        remember(&mut queue.service, cx);
-        Poll::Pending
-    }
-}
-
-impl Consumer {
-    fn poll_chunk(&self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
-        let mut queue = self.0.borrow_mut();
-        if let Some(chunk) = queue.chunks.pop_front() {
-            queue.queued_bytes -= chunk.len();
-            queue.remaining = queue.remaining.map(|remaining| remaining.saturating_sub(chunk.len() as u64));
-            let service = queue.service.take();
-            drop(queue);
-            wake(service);
-            return Poll::Ready(Some(Ok(chunk)));
-        }
-        match std::mem::replace(&mut queue.end, End::Ended) {
-            End::Open => {
-                queue.end = End::Open;
-                remember(&mut queue.consumer, cx);
-                let service = queue.service.take();
-                drop(queue);
-                wake(service);
-                Poll::Pending
-            }
-            End::Ended => Poll::Ready(None),
-            End::Failed(error) => Poll::Ready(Some(Err(error))),
-        }
-    }
-}
-
-impl Drop for Consumer {
-    fn drop(&mut self) {
-        let mut queue = self.0.borrow_mut();
-        queue.is_abandoned = true;
-        queue.consumer = None;
-        queue.queued_bytes = 0;
-        let chunks = std::mem::take(&mut queue.chunks);
-        let service = queue.service.take();
-        drop(queue);
-        drop(chunks);
-        wake(service);
-    }
-}
-
-impl fmt::Debug for Feed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Feed")
-            .field("queued_bytes", &self.queued_bytes())
-            .field("is_abandoned", &self.is_abandoned())
-            .finish()
-    }
-}
-
-fn remember(slot: &mut Option<Waker>, cx: &mut Context<'_>) {
-    match slot {
-        Some(waker) => waker.clone_from(cx.waker()),
-        None => *slot = Some(cx.waker().clone()),
-    }
-}
-
-/// Never called while a queue is borrowed: a waker may run code of others.
-fn wake(waker: Option<Waker>) {
-    if let Some(waker) = waker {
-        waker.wake();
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::Feed, *};
     use futures_lite::{future::block_on, stream};
+    use std::task::Waker;
 
     fn chunks(parts: &[&'static str]) -> impl Stream<Item = Result<Bytes, BodyError>> + 'static {
         stream::iter(parts.iter().map(|part| Ok(Bytes::from_static(part.as_bytes()))).collect::<Vec<_>>())

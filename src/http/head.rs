@@ -4,7 +4,7 @@
 //! what to answer. Floor 1.
 
 use super::{
-    Reject,
+    HeadLimits, Reject,
     diagnose::{diagnose, is_tchar},
     scan,
     semantics::{Semantics, known_method, trim},
@@ -13,27 +13,6 @@ use super::{
 use crate::limits;
 use http::Method;
 use std::{cell::Cell, fmt, mem::MaybeUninit, ops::Range};
-
-/// Bounds of one request head.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HeadLimits {
-    /// Bytes from the request line to the empty line; above 65,535 the limit is 65,535.
-    pub head_bytes_max: usize,
-    /// Field lines; above [`limits::HEADERS_CEILING`] the limit is that.
-    pub headers_max: usize,
-    /// Bytes of the request target.
-    pub uri_bytes_max: usize,
-}
-
-impl Default for HeadLimits {
-    fn default() -> HeadLimits {
-        HeadLimits {
-            head_bytes_max: limits::HEAD_BYTES_MAX,
-            headers_max: limits::HEADERS_MAX,
-            uri_bytes_max: limits::URI_BYTES_MAX,
-        }
-    }
-}
 
 /// How the end of a request's body is found (RFC 9112 §6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

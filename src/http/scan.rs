@@ -1,10 +1,31 @@
-//! What can be said of a head before it is parsed, or before it is whole.
+//! The bounds of a head, and what can be said of one before it is parsed, or before it is whole.
 //!
 //! Not for: the grammar, which is `httparse`'s. Floor 1.
 
-use super::{HeadLimits, Reject};
+use super::Reject;
 use crate::limits;
 use memchr::memchr;
+
+/// Bounds of one request head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadLimits {
+    /// Bytes from the request line to the empty line; above 65,535 the limit is 65,535.
+    pub head_bytes_max: usize,
+    /// Field lines; above [`limits::HEADERS_CEILING`] the limit is that.
+    pub headers_max: usize,
+    /// Bytes of the request target.
+    pub uri_bytes_max: usize,
+}
+
+impl Default for HeadLimits {
+    fn default() -> HeadLimits {
+        HeadLimits {
+            head_bytes_max: limits::HEAD_BYTES_MAX,
+            headers_max: limits::HEADERS_MAX,
+            uri_bytes_max: limits::URI_BYTES_MAX,
+        }
+    }
+}
 
 pub(super) fn bytes_max(limits: &HeadLimits) -> usize {
     limits.head_bytes_max.min(usize::from(u16::MAX))

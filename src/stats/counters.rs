@@ -5,44 +5,10 @@
 //!
 //! Every counter is written once, in the tables below; its documentation is also its help text for exporters.
 
+use super::Count;
 use http::Method;
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
-
-/// Arithmetic on a counter.
-///
-/// ```
-/// use everycore::stats::{Count, Counters};
-/// let counters = Counters::default();
-/// counters.requests.add(1);
-/// assert_eq!(counters.snapshot().requests, 1);
-/// ```
-pub trait Count {
-    /// Counts `n` more; wraps around at 2^64.
-    fn add(&self, n: u64);
-    /// Takes `n` from a gauge, which must have been added before.
-    fn sub(&self, n: u64);
-    /// Raises a peak to `level` if it is lower.
-    fn raise(&self, level: u64);
-}
-
-impl Count for Cell<u64> {
-    #[inline]
-    fn add(&self, n: u64) {
-        self.set(self.get().wrapping_add(n));
-    }
-
-    #[inline]
-    fn sub(&self, n: u64) {
-        debug_assert!(n <= self.get(), "more taken from a gauge than was added");
-        self.set(self.get().saturating_sub(n));
-    }
-
-    #[inline]
-    fn raise(&self, level: u64) {
-        self.set(self.get().max(level));
-    }
-}
 
 /// How a counter behaves over time and between shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

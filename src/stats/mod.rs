@@ -4,6 +4,7 @@
 //! [`ServerSnapshot`]. [`Exposition`] and [`write_csv`] write that out.
 //! Not here: asking the shards, and choosing a format.
 
+mod count;
 mod counters;
 mod csv;
 mod custom;
@@ -12,6 +13,7 @@ mod prometheus;
 mod recent;
 mod snapshot;
 
+pub use count::Count;
 pub use counters::*;
 pub use csv::{CSV_MEDIA_TYPE, write_csv};
 pub use custom::{Counter, Durations, Metrics, Registry};

@@ -9,7 +9,7 @@ use crate::{
     access_log::{AccessLog, Writer},
     config::AccessLogFormat,
     handler::IntoReply,
-    http::{BodyError, Feed, HeadLimits},
+    http::{BodyError, Feed, HeadLimits, Response, StatusCode},
     limits::DISCARD_BYTES_MAX,
     stats::Counters,
     testing::memory::{Closing, Wire},
@@ -18,6 +18,7 @@ use std::{
     cell::{Cell, RefCell},
     future::Future,
     pin::Pin,
+    task::Waker,
 };
 
 const HEAD_MS: u64 = 100;
