@@ -136,6 +136,25 @@ fn diagnostics_are_filtered_and_text_or_json() {
     usage("--log everycore=loud", &["--log", "everycore=loud"]);
 }
 
+#[test]
+fn compression_that_compresses_nothing_is_a_warning() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path().to_str().expect("temporary files have plain names");
+    let warning =
+        "--compress dynamic compresses nothing here: with --root all answers are files; expected --compress all";
+    for (flags, is_warned) in [
+        (&["--compress", "dynamic", "--root", root][..], true),
+        (&["--compress", "all", "--root", root], false),
+        (&["--compress", "off", "--root", root], false),
+        (&["--compress", "dynamic"], false),
+    ] {
+        let told = said(flags, None);
+        let line = told.lines().find(|line| line.ends_with(&format!(" WARN everycore::cli::serve: {warning}")));
+        assert_eq!(line.is_some(), is_warned, "{flags:?}: {told}");
+        assert_eq!(told.contains("compresses nothing"), is_warned, "{flags:?}: {told}");
+    }
+}
+
 // ---- wrong usage -----------------------------------------------------------------------------------
 
 #[test]
@@ -223,6 +242,12 @@ fn start_prints_addresses_shards_engine_and_limits() {
     for address in [server.http, second] {
         assert_eq!(get(address, "/yo").body, b"Hey!");
     }
+}
+
+#[test]
+fn one_connection_is_not_called_connections() {
+    let mut server = Server::start(&["--max-connections", "1"]);
+    server.await_line(|line| line.starts_with("limits: ") && line.ends_with("; 1 connection at most"));
 }
 
 #[test]

@@ -110,7 +110,9 @@ fn announce(running: &Running, (echo, ajp): (usize, usize), mounts: &[Mount]) ->
     let checked = running.preflight();
     writeln!(out, "shards: {}", running.plan())?;
     writeln!(out, "engine: io_uring on Linux {} ({}): {}", checked.kernel, checked.platform, checked.features)?;
-    writeln!(out, "limits: {}; {} connections at most", checked.limits, running.connections_max())
+    let connections = running.connections_max();
+    let plural = if connections == 1 { "" } else { "s" };
+    writeln!(out, "limits: {}; {connections} connection{plural} at most", checked.limits)
 }
 
 fn code(error: &Error) -> u8 {

@@ -213,3 +213,24 @@ impl fmt::Debug for FileStream {
         f.debug_struct("FileStream").field("pieces", &self.pieces).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    /// A file may shrink between the look at it and the sending: the kernel then sends nothing.
+    #[test]
+    fn file_that_ends_where_it_was_to_be_sent_breaks_the_body_off() {
+        let file = File::open("/dev/null").expect("Linux has one");
+        let counters = Rc::new(Counters::default());
+        let handle = Handle::Blocking(Rc::new(file.into()));
+        let source = Source { handle, resident: Rc::new(Resident::new(10)), counters: counters.clone() };
+        let pieces = [Piece::File(0..10), Piece::Text(Bytes::from_static(b"end"))].into();
+        let mut stream = FileStream { source, pieces, reading: None, sent: Default::default() };
+        assert!(matches!(Pin::new(&mut stream).sent_from_file(0), Err(BodyError::WrongLength)));
+        assert_eq!((counters.files.broken_off.get(), counters.files.sent_uncopied.get()), (1, 0));
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        assert!(matches!(Pin::new(&mut stream).poll_next(&mut cx), Poll::Ready(None)), "nothing follows");
+    }
+}
