@@ -56,7 +56,7 @@ impl Source {
         let len = pieces.iter().map(Piece::len).sum();
         let mut stream = FileStream { source: self, pieces, reading: None, sent: [Bytes::new(), Bytes::new()] };
         stream.read_ahead();
-        Body::chunks(len, stream)
+        Body::chunks(Some(len), stream)
     }
 
     /// How many bytes of this range, from its start, can be sent without waiting for the disk.

@@ -111,14 +111,9 @@ impl Body {
         Body(Kind::Stream { stream: Box::pin(Plain { stream }), remaining: Some(len) })
     }
 
-    /// As [`sized_stream`](Body::sized_stream), of bytes that may be in a file.
-    pub(crate) fn chunks(len: u64, chunks: impl Chunks + 'static) -> Body {
-        Body(Kind::Stream { stream: Box::pin(chunks), remaining: Some(len) })
-    }
-
-    /// As [`stream`](Body::stream), with trailer fields.
-    pub(crate) fn unsized_chunks(chunks: impl Chunks + 'static) -> Body {
-        Body(Kind::Stream { stream: Box::pin(chunks), remaining: None })
+    /// A stream, of so many bytes if that is known, which may be in a file and have trailer fields.
+    pub(crate) fn chunks(len: Option<u64>, chunks: impl Chunks + 'static) -> Body {
+        Body(Kind::Stream { stream: Box::pin(chunks), remaining: len })
     }
 
     /// See [`Chunks::in_file`].

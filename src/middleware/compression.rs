@@ -196,7 +196,7 @@ impl Shared {
         }
         let encoder = Encoder::new(coding, self.settings.level);
         let stream = stream::Compressed::new(body, encoder, Permit::new(self.clone()));
-        Reply::Ready(encoded(response, coding, Body::unsized_chunks(stream)))
+        Reply::Ready(encoded(response, coding, Body::chunks(None, stream)))
     }
 }
 
